@@ -1,0 +1,10 @@
+//! `pplx fetch`
+
+use super::Failure;
+
+#[derive(clap::Args)]
+pub struct Args {}
+
+pub fn run(_args: Args) -> Result<(), Failure> {
+    Err(Failure::failed("'fetch' is not built yet"))
+}

@@ -1,0 +1,90 @@
+//! The command line: one file a verb. Verbs wire the other modules together and
+//! print; they do no arithmetic.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod diff;
+mod fetch;
+mod inspect;
+mod plan;
+mod run;
+mod score;
+mod tokenize;
+
+/// Declarative perplexity experiments for people who write LLM inference
+/// kernels and quantization schemes.
+#[derive(Parser)]
+#[command(name = "pplx", version, max_term_width = 100)]
+#[command(
+    after_help = "Exit codes: 0 good; 1 a run failed or a gate is broken; 2 usage or \
+configuration error."
+)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Run an experiment and write its result tables.
+    Run(run::Args),
+    /// Print the runs an experiment expands to, without running them.
+    Plan(plan::Args),
+    /// Compare two result tables and gate on the difference.
+    Diff(diff::Args),
+    /// Score one model on one corpus, with llama-perplexity's habits.
+    Score(score::Args),
+    /// Print the token ids of a file.
+    Tokenize(tokenize::Args),
+    /// Show a model file's architecture, layers and types.
+    Inspect(inspect::Args),
+    /// Fetch the models and corpora of an experiment.
+    Fetch(fetch::Args),
+}
+
+/// Why a verb ended without success. The message is for people; it says what
+/// was wrong, where, and what to do.
+#[derive(Debug)]
+pub enum Failure {
+    /// Usage or configuration: exit code 2.
+    Usage(String),
+    /// A run failed or a gate is broken: exit code 1.
+    Failed(String),
+}
+
+impl Failure {
+    /// An error of usage or configuration.
+    pub fn usage(e: impl std::fmt::Display) -> Self {
+        Failure::Usage(e.to_string())
+    }
+
+    /// An error of a run or a gate.
+    pub fn failed(e: impl std::fmt::Display) -> Self {
+        Failure::Failed(e.to_string())
+    }
+}
+
+/// Parses the command line, runs the verb, prints its failure.
+pub fn main() -> ExitCode {
+    // clap itself exits with 2 on usage errors.
+    let result = match Cli::parse().verb {
+        Verb::Run(a) => run::run(a),
+        Verb::Plan(a) => plan::run(a),
+        Verb::Diff(a) => diff::run(a),
+        Verb::Score(a) => score::run(a),
+        Verb::Tokenize(a) => tokenize::run(a),
+        Verb::Inspect(a) => inspect::run(a),
+        Verb::Fetch(a) => fetch::run(a),
+    };
+    let (code, message) = match result {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Failed(m)) => (1, m),
+        Err(Failure::Usage(m)) => (2, m),
+    };
+    if !message.is_empty() {
+        eprintln!("pplx: {message}");
+    }
+    ExitCode::from(code)
+}

@@ -1,0 +1,16 @@
+//! GGUF files: a memory-mapped reader with typed metadata, and a writer for
+//! fixtures. Knows the container and the block sizes, nothing of architectures.
+//!
+//! Format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
+
+mod block_type;
+mod error;
+mod metadata;
+mod reader;
+mod writer;
+
+pub use block_type::BlockType;
+pub use error::{GgufError, Problem};
+pub use metadata::{Array, Metadata, Value};
+pub use reader::{Gguf, TensorInfo};
+pub use writer::GgufWriter;

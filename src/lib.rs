@@ -1,0 +1,18 @@
+//! pplx: declarative perplexity experiments.
+//!
+//! Data flows one way: `experiment` → `plan` → `cli::run` → `eval` →
+//! `results`; imports point down. `docs/architecture.md` says why.
+
+pub mod backend;
+pub mod cli;
+pub mod corpus;
+pub mod eval;
+pub mod experiment;
+pub mod fetch;
+pub mod gguf;
+pub mod model;
+pub mod plan;
+pub mod quant;
+pub mod reference;
+pub mod results;
+pub mod tokenizer;
