@@ -2,7 +2,7 @@
 //! sizes only; nothing is fetched, tokenized or loaded.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use indicatif::{HumanBytes, HumanCount};
@@ -197,20 +197,26 @@ fn align(rows: &[Vec<String>], right: &[usize]) -> String {
 
 fn json(plan: &Plan, rows: &[(&RunSpec, Estimate)], threads: usize) -> Result<String, Failure> {
     let runs: Vec<Value> = rows.iter().map(|(run, e)| run_json(run, e)).collect();
+    let reference_files: Vec<String> = plan.reference_files.iter().map(|p| path_text(p)).collect();
     let value = json!({
         "name": plan.name,
         "description": plan.description,
-        "experiment": plan.experiment_path,
+        "experiment": path_text(&plan.experiment_path),
         "runs": runs,
         "excluded": plan.excluded,
         "merged": plan.merged,
         "notes": plan.notes,
-        "reference_files": plan.reference_files,
+        "reference_files": reference_files,
         "assumed_gflops": assumed_gflops(threads),
     });
     let mut out = serde_json::to_string_pretty(&value).map_err(Failure::failed)?;
     out.push('\n');
     Ok(out)
+}
+
+/// JSON holds no paths that are not UTF-8.
+fn path_text(path: &Path) -> String {
+    path.display().to_string()
 }
 
 fn run_json(run: &RunSpec, estimate: &Estimate) -> Value {
@@ -224,14 +230,14 @@ fn run_json(run: &RunSpec, estimate: &Estimate) -> Value {
         "key": run.key,
         "model": {
             "name": run.model.name,
-            "path": run.model.path,
+            "path": path_text(&run.model.path),
             "bytes": run.model.facts.as_ref().map(|f| f.file_bytes),
             "sha256": run.model.sha256,
             "source": run.model.source,
         },
         "corpus": {
             "name": run.corpus.name,
-            "path": run.corpus.path,
+            "path": path_text(&run.corpus.path),
             "bytes": run.corpus.bytes,
             "sha256": run.corpus.sha256,
             "source": run.corpus.source,

@@ -1,5 +1,7 @@
 use std::path::PathBuf;
 
+use proptest::prelude::*;
+
 use super::*;
 
 /// Loads `text` as `x.toml` of a fresh folder.
@@ -355,4 +357,44 @@ fn an_unreadable_file_is_named() {
             .to_string()
             .starts_with("/nowhere/x.toml: cannot be read: ")
     );
+}
+
+/// A part of the design's example, to be damaged.
+const DAMAGED: &str = r#"name = "x"
+[sweep]
+corpora = ["a"]
+contexts = [256, { n_ctx = 512, windows = 32 }]
+modes = ["teacher-forced", { mode = "sliding-window", stride = 128 }]
+placements = ["auto", { gpu_layers = 8, cycle = true }]
+[[models]]
+path = "m.gguf"
+source = ["https://a"]
+[[exclude]]
+context = 256
+[gate]
+max_sigma = 3.0
+"#;
+
+proptest! {
+    /// No file makes the reader panic, and every message has a place in it.
+    #[test]
+    fn damaged_files(
+        at in 0..DAMAGED.len(),
+        len in 0usize..12,
+        put in proptest::option::of("[ -~\n]{0,6}|-1|1e999|[0-9]{25}|\\[\\]|\\{\\}|2020-01-01|\"é\""),
+        sets in proptest::collection::vec("[a-z.]{0,8}=?[ -~]{0,8}", 0..2),
+    ) {
+        let mut text = DAMAGED.to_owned();
+        let end = (at + len).min(text.len());
+        text.replace_range(at..end, &put.unwrap_or_default());
+        let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
+        if let Err(error) = load(&text, &sets) {
+            for line in error.lines() {
+                prop_assert!(
+                    line.starts_with("x.toml") || line.starts_with("--set ") || line.ends_with(" errors"),
+                    "{line}"
+                );
+            }
+        }
+    }
 }

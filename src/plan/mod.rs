@@ -283,8 +283,12 @@ impl<'a> Expansion<'a> {
     fn check(&mut self, c: &Candidate<'_>, limits: Limits) -> bool {
         let mut fits = true;
         let geometry = match limits.max_tokens {
-            // A cut corpus may be too short whatever the corpus is.
-            Some(max) => WindowPlan::new(max, c.geometry, limits).map(|_| ()),
+            // A cut corpus may be too short whatever the corpus is; two contexts
+            // are enough for every mode.
+            Some(max) => {
+                let tokens = max.min(2 * c.geometry.n_ctx);
+                WindowPlan::new(tokens, c.geometry, limits).map(|_| ())
+            }
             None => c.geometry.check(),
         };
         if let Err(e) = geometry {
