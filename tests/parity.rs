@@ -35,14 +35,19 @@ fn architecture_suite() {
         let reference = token_nlls(&root.join(format!("{name}.csv")));
         let (max, mean) = differences(&rows(&tokens, &scores), &reference);
         println!("{name:24} max {max:.2e} mean {mean:.2e}");
-        assert!(max < 1e-4 && mean < 5e-6, "{name}: max {max:e}, mean {mean:e}");
+        assert!(
+            max < 1e-4 && mean < 5e-6,
+            "{name}: max {max:e}, mean {mean:e}"
+        );
     }
     assert!(cases >= 21, "only {cases} cases were found");
 }
 
 fn exact(file: &str, reference: &str, bos: Option<u32>) {
     let Some(path) = model(file) else { return };
-    let Some(root) = shared("reference") else { return };
+    let Some(root) = shared("reference") else {
+        return;
+    };
     let tokens = ids(&root.join(format!("{reference}.tokens")));
     let cpu = cpu(&path, 2);
     for (n_ctx, windows) in [(256, 8), (512, 8), (2048, 2)] {
@@ -50,7 +55,10 @@ fn exact(file: &str, reference: &str, bos: Option<u32>) {
         let want = token_nlls(&root.join(format!("{reference}.exact.ctx{n_ctx}.csv")));
         let (max, mean) = differences(&rows(&tokens, &scores), &want);
         println!("{reference} {n_ctx}: max {max:.2e} mean {mean:.2e}");
-        assert!(max < 2e-3 && mean < 2e-5, "{n_ctx}: max {max:e}, mean {mean:e}");
+        assert!(
+            max < 2e-3 && mean < 2e-5,
+            "{n_ctx}: max {max:e}, mean {mean:e}"
+        );
     }
 }
 

@@ -70,13 +70,17 @@ impl fmt::Display for Stage {
 #[non_exhaustive]
 pub enum BackendError {
     /// A value was NaN or infinite; `stage` is the first that produced one.
-    #[error("{stage} yields a value that is not finite at position {position} of sequence {sequence}")]
+    #[error(
+        "{stage} yields a value that is not finite at position {position} of sequence {sequence}"
+    )]
     NotFinite {
         sequence: usize,
         position: usize,
         stage: Stage,
     },
-    #[error("token id {id} at position {position} of sequence {sequence} is outside the vocabulary of {n_vocab}")]
+    #[error(
+        "token id {id} at position {position} of sequence {sequence} is outside the vocabulary of {n_vocab}"
+    )]
     TokenId {
         sequence: usize,
         position: usize,

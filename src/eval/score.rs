@@ -105,9 +105,7 @@ pub fn score_windows(
                 first_target: w.first_target,
             })
             .collect();
-        let nll = model
-            .target_nll(&batch)
-            .map_err(|e| locate(e, windows))?;
+        let nll = model.target_nll(&batch).map_err(|e| locate(e, windows))?;
         let done = windows.iter().zip(nll);
         scores.extend(done.map(|(&window, nll)| WindowScore { window, nll }));
         if !each(&scores[scores.len() - windows.len()..]) {

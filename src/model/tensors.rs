@@ -155,7 +155,11 @@ impl<'a> Tensors<'a> {
         })
     }
 
-    pub fn optional_vector(&mut self, name: &str, len: usize) -> Result<Option<Vector>, ModelError> {
+    pub fn optional_vector(
+        &mut self,
+        name: &str,
+        len: usize,
+    ) -> Result<Option<Vector>, ModelError> {
         if !self.has(name) {
             return Ok(None);
         }
@@ -163,7 +167,12 @@ impl<'a> Tensors<'a> {
     }
 
     /// `PREFIX.weight` with `PREFIX.bias` where the file has one.
-    pub fn linear(&mut self, prefix: &str, n_in: usize, n_out: usize) -> Result<Linear, ModelError> {
+    pub fn linear(
+        &mut self,
+        prefix: &str,
+        n_in: usize,
+        n_out: usize,
+    ) -> Result<Linear, ModelError> {
         Ok(Linear {
             weight: self.matrix(&format!("{prefix}.weight"), n_in, n_out)?,
             bias: self.optional_vector(&format!("{prefix}.bias"), n_out)?,

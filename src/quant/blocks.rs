@@ -13,7 +13,12 @@ fn f16_at(bytes: &[u8], at: usize) -> f32 {
 
 /// 32 elements: f16 scale, 16 bytes of nibbles (low halves first).
 pub(super) fn iq4_nl(bytes: &[u8], out: &mut [f32]) {
-    for (block, y) in bytes.as_chunks::<18>().0.iter().zip(out.as_chunks_mut::<32>().0) {
+    for (block, y) in bytes
+        .as_chunks::<18>()
+        .0
+        .iter()
+        .zip(out.as_chunks_mut::<32>().0)
+    {
         iq4_nibbles(f16_at(block, 0), &block[2..], y);
     }
 }
@@ -21,7 +26,12 @@ pub(super) fn iq4_nl(bytes: &[u8], out: &mut [f32]) {
 /// 256 elements: f16 scale, 16 bits of high scale parts, 4 bytes of low scale
 /// parts, 128 bytes of nibbles; a 6-bit scale for each 32 elements.
 pub(super) fn iq4_xs(bytes: &[u8], out: &mut [f32]) {
-    for (block, y) in bytes.as_chunks::<136>().0.iter().zip(out.as_chunks_mut::<256>().0) {
+    for (block, y) in bytes
+        .as_chunks::<136>()
+        .0
+        .iter()
+        .zip(out.as_chunks_mut::<256>().0)
+    {
         let d = f16_at(block, 0);
         let high = u16::from_le_bytes([block[2], block[3]]);
         for (ib, y) in y.as_chunks_mut::<32>().0.iter_mut().enumerate() {

@@ -67,7 +67,11 @@ impl<'m> LoadedAttention<'m> {
             let both = s.keys.par_iter_mut().zip(&mut s.values);
             both.enumerate().for_each(pack);
         } else {
-            s.keys.iter_mut().zip(&mut s.values).enumerate().for_each(pack);
+            s.keys
+                .iter_mut()
+                .zip(&mut s.values)
+                .enumerate()
+                .for_each(pack);
         }
 
         let width = a.n_head * a.head_dim_v;
@@ -155,7 +159,11 @@ impl<'m> LoadedAttention<'m> {
         };
         gemm::multiply(isa, product, &mut mixed[head * a.head_dim_v..], stride);
         for (row, inverse) in mixed.chunks_exact_mut(stride).zip(inverse_sums) {
-            math::scale(isa, &mut row[head * a.head_dim_v..][..a.head_dim_v], inverse);
+            math::scale(
+                isa,
+                &mut row[head * a.head_dim_v..][..a.head_dim_v],
+                inverse,
+            );
         }
     }
 }
@@ -172,7 +180,14 @@ fn pack_keys(keys: &mut Packed, k: &[f32], len: usize, n_head: usize, h: usize, 
 }
 
 /// Values of one head as the terms of a product: `n_in` is the sequence's length.
-fn pack_values(values: &mut Packed, v: &[f32], len: usize, n_head: usize, h: usize, head_dim: usize) {
+fn pack_values(
+    values: &mut Packed,
+    v: &[f32],
+    len: usize,
+    n_head: usize,
+    h: usize,
+    head_dim: usize,
+) {
     values.reset(len, head_dim);
     for (p, panel) in values.panels_mut_serial().enumerate() {
         let width = PANEL.min(head_dim - p * PANEL);

@@ -3,8 +3,8 @@
 use super::isa::Isa;
 use super::math;
 use super::scratch::{ExpertScratch, Scratch, room};
-use super::weights::LoadedLinear;
 use super::spread;
+use super::weights::LoadedLinear;
 use crate::backend::BackendError;
 use crate::gguf::Gguf;
 use crate::model::{Activation, Ffn, Moe};
@@ -77,7 +77,11 @@ impl<'m> LoadedMoe<'m> {
     /// their outputs added in the order of the experts.
     pub fn apply(&self, isa: Isa, spread: bool, x: &[f32], s: &mut Scratch, out: &mut [f32]) {
         let n_expert = self.experts.len();
-        let ExpertScratch { logits, rows, out: expert_out } = &mut s.experts;
+        let ExpertScratch {
+            logits,
+            rows,
+            out: expert_out,
+        } = &mut s.experts;
         let width = x.len() / (out.len() / self.width()).max(1);
         let logits = room(logits, x.len() / width * n_expert);
         self.router.apply(isa, spread, x, logits);

@@ -7,7 +7,7 @@
 
 mod attention;
 mod ffn;
-mod gemm;
+pub mod gemm;
 mod head;
 mod isa;
 mod layer;
@@ -126,7 +126,12 @@ impl LayerWindowModel for CpuModel {
             embedding.table.data(&self.model.gguf),
             embedding.table.row_bytes(),
         );
-        for (sequence, (xs, ids)) in hidden.sequences_mut().into_iter().zip(sequences).enumerate() {
+        for (sequence, (xs, ids)) in hidden
+            .sequences_mut()
+            .into_iter()
+            .zip(sequences)
+            .enumerate()
+        {
             for (position, (x, &id)) in xs.chunks_exact_mut(width).zip(*ids).enumerate() {
                 if id as usize >= n_vocab {
                     return Err(BackendError::TokenId {

@@ -4,7 +4,7 @@ use super::isa::Isa;
 use super::math;
 use crate::model::{Rope, RopePairs};
 
-/// Cosines and sines for the positions `0..len`, times the magnitude.
+/// Cosines and sines for the positions `0..len`.
 pub(super) struct RopeTable {
     pairs: RopePairs,
     n_pairs: usize,
@@ -14,22 +14,11 @@ pub(super) struct RopeTable {
 }
 
 impl RopeTable {
-    /// Angles are computed in f64: at large positions f32 loses whole digits.
     pub fn new(rope: &Rope, len: usize) -> Self {
-        let n_pairs = rope.frequencies.len();
-        let mut cos = Vec::with_capacity(len * n_pairs);
-        let mut sin = Vec::with_capacity(len * n_pairs);
-        let magnitude = f64::from(rope.magnitude);
-        for position in 0..len {
-            for f in &rope.frequencies {
-                let (s, c) = (position as f64 * f).sin_cos();
-                cos.push((c * magnitude) as f32);
-                sin.push((s * magnitude) as f32);
-            }
-        }
+        let (cos, sin) = rope.table(len);
         Self {
             pairs: rope.pairs,
-            n_pairs,
+            n_pairs: rope.n_pairs(),
             len,
             cos,
             sin,

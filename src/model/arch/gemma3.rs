@@ -13,19 +13,22 @@ const LAYERS_27B: usize = 62;
 pub(super) fn build(c: &mut Context) -> Result<Parts, ModelError> {
     let n_rot = c.n_rot()?;
     let scaling = c.scaling()?;
-    let attn_factor = c.hp.optional_float("rope.scaling.attn_factor")?.unwrap_or(1.0);
+    let attn_factor =
+        c.hp.optional_float("rope.scaling.attn_factor")?
+            .unwrap_or(1.0);
     let base = c.hp.optional_float("rope.freq_base")?.unwrap_or(10000.0);
-    let local_base = c.hp.optional_float("rope.freq_base_swa")?.unwrap_or(10000.0);
+    let local_base =
+        c.hp.optional_float("rope.freq_base_swa")?
+            .unwrap_or(10000.0);
     let rope = |base, scaling: &Scaling| {
         Rope::new(RopePairs::Halves, n_rot, base, scaling, None, attn_factor)
     };
     // Scaling applies to the global layers only.
     let global = rope(base, &scaling);
     let local = rope(local_base, &Scaling::None);
-    let window = c
-        .hp
-        .optional_count("attention.sliding_window")?
-        .filter(|&n| n > 0);
+    let window =
+        c.hp.optional_count("attention.sliding_window")?
+            .filter(|&n| n > 0);
     let slides = match window {
         Some(_) => c.hp.sliding_pattern(c.n_layer, PERIOD)?,
         None => vec![false; c.n_layer],
@@ -58,7 +61,11 @@ pub(super) fn build(c: &mut Context) -> Result<Parts, ModelError> {
                 c.n_head[i] * c.head_dim_v,
                 c.n_embd,
             )?,
-            rope: Some(if slides { local.clone() } else { global.clone() }),
+            rope: Some(if slides {
+                local.clone()
+            } else {
+                global.clone()
+            }),
             window: window.filter(|_| slides),
             scale: 1.0 / (scale_width as f32).sqrt(),
             softcap,
@@ -75,7 +82,11 @@ pub(super) fn build(c: &mut Context) -> Result<Parts, ModelError> {
         };
         layers.push(Layer {
             blocks: vec![
-                block("attn_norm", Mixer::Attention(attention), "post_attention_norm")?,
+                block(
+                    "attn_norm",
+                    Mixer::Attention(attention),
+                    "post_attention_norm",
+                )?,
                 block("ffn_norm", Mixer::Ffn(ffn), "post_ffw_norm")?,
             ],
         });

@@ -7,7 +7,9 @@ use crate::model::{Activation, Attention, Branch, Ffn, Layer, Mixer, ModelError,
 pub(super) fn build(c: &mut Context) -> Result<Parts, ModelError> {
     let n_rot = c.n_rot()?;
     let base = c.hp.optional_float("rope.freq_base")?.unwrap_or(10000.0);
-    let attn_factor = c.hp.optional_float("rope.scaling.attn_factor")?.unwrap_or(1.0);
+    let attn_factor =
+        c.hp.optional_float("rope.scaling.attn_factor")?
+            .unwrap_or(1.0);
     let factors = c.tensors.optional_vector("rope_freqs.weight", n_rot / 2)?;
     let rope = Rope::new(
         RopePairs::Adjacent,
@@ -17,10 +19,9 @@ pub(super) fn build(c: &mut Context) -> Result<Parts, ModelError> {
         factors.as_ref(),
         attn_factor,
     );
-    let scale = c
-        .hp
-        .nonzero_float("attention.scale")?
-        .unwrap_or(1.0 / (c.head_dim as f32).sqrt());
+    let scale =
+        c.hp.nonzero_float("attention.scale")?
+            .unwrap_or(1.0 / (c.head_dim as f32).sqrt());
     let n_expert = c.hp.optional_count("expert_count")?.unwrap_or(0);
 
     let mut layers = Vec::with_capacity(c.n_layer);
@@ -79,8 +80,12 @@ fn moe(c: &mut Context, i: usize, n_expert: usize) -> Result<Moe, ModelError> {
         return Err(c.hp.bad("expert_used_count", n_used, problem));
     }
     let mut stacked = |part: &str, n_in, n_out| {
-        c.tensors
-            .stacked(&format!("blk.{i}.ffn_{part}_exps.weight"), n_in, n_out, n_expert)
+        c.tensors.stacked(
+            &format!("blk.{i}.ffn_{part}_exps.weight"),
+            n_in,
+            n_out,
+            n_expert,
+        )
     };
     let gate = stacked("gate", d, n_ff)?;
     let up = stacked("up", d, n_ff)?;

@@ -164,7 +164,10 @@ impl Context<'_> {
             return Err(self.hp.bad(
                 KEY,
                 n_rot,
-                format!("an even number up to the head width {} is needed", self.head_dim),
+                format!(
+                    "an even number up to the head width {} is needed",
+                    self.head_dim
+                ),
             ));
         }
         Ok(n_rot)
@@ -183,9 +186,8 @@ impl Context<'_> {
             self.n_head_kv[i] * self.head_dim_v,
         ];
         if !self.tensors.has(&format!("blk.{i}.attn_qkv.weight")) {
-            let mut linear = |part: &str, n| {
-                self.tensors.linear(&format!("blk.{i}.attn_{part}"), d, n)
-            };
+            let mut linear =
+                |part: &str, n| self.tensors.linear(&format!("blk.{i}.attn_{part}"), d, n);
             return Ok([
                 linear("q", widths[0])?,
                 linear("k", widths[1])?,

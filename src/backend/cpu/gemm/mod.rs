@@ -64,14 +64,16 @@ impl Packed {
         let len = (self.n_in * PANEL).max(1);
         self.data.chunks_exact_mut(len)
     }
-
 }
 
 /// Fills a panel from rows of outputs: `rows` holds up to 32 rows, `stride`
 /// apart, of `n_in` elements.
 pub fn pack_rows(panel: &mut [f32], rows: &[f32], stride: usize, n_in: usize) {
     let n_rows = rows.len().div_ceil(stride.max(1)).min(PANEL);
-    for (k, lane) in panel.as_chunks_mut::<PANEL>().0[..n_in].iter_mut().enumerate() {
+    for (k, lane) in panel.as_chunks_mut::<PANEL>().0[..n_in]
+        .iter_mut()
+        .enumerate()
+    {
         for (r, x) in lane[..n_rows].iter_mut().enumerate() {
             *x = rows[r * stride + k];
         }
@@ -184,7 +186,13 @@ mod tests {
 
     #[test]
     fn agrees_with_f64_and_between_instruction_sets() {
-        for (n_rows, n_in, n_out) in [(1, 1, 1), (3, 5, 7), (14, 256, 32), (29, 600, 70), (45, 257, 96)] {
+        for (n_rows, n_in, n_out) in [
+            (1, 1, 1),
+            (3, 5, 7),
+            (14, 256, 32),
+            (29, 600, 70),
+            (45, 257, 96),
+        ] {
             let x = random(n_rows * n_in, 1);
             let w = random(n_out * n_in, 2);
             let w_packed = packed(&w, n_in, n_out);
@@ -194,16 +202,20 @@ mod tests {
                 multiply(isa, Product::full(&x, n_rows, &w_packed), &mut out, n_out);
                 for r in 0..n_rows {
                     for o in 0..n_out {
-                        let terms = (0..n_in).map(|k| {
-                            f64::from(x[r * n_in + k]) * f64::from(w[o * n_in + k])
-                        });
+                        let terms = (0..n_in)
+                            .map(|k| f64::from(x[r * n_in + k]) * f64::from(w[o * n_in + k]));
                         let (want, size) = terms.fold((0.0, 0.0), |(s, a), t| (s + t, a + t.abs()));
                         let error = (f64::from(out[r * n_out + o]) - want).abs();
                         assert!(error <= 2e-6 * size, "{} [{r},{o}]", isa.name());
                     }
                 }
                 let got = out.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-                assert_eq!(bits.get_or_insert_with(|| got.clone()), &got, "{}", isa.name());
+                assert_eq!(
+                    bits.get_or_insert_with(|| got.clone()),
+                    &got,
+                    "{}",
+                    isa.name()
+                );
             }
         }
     }
