@@ -3,7 +3,6 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::{Value, json};
@@ -98,17 +97,7 @@ fn text(plan: &Plan, rows: &[(&RunSpec, Estimate)], threads: usize) -> String {
 /// The models and corpora, once each.
 fn inputs(plan: &Plan) -> Vec<Vec<String>> {
     let mut lines = Vec::new();
-    let mut models = Vec::new();
-    let mut corpora = Vec::new();
-    for run in &plan.runs {
-        if !models.iter().any(|m| Arc::ptr_eq(m, &run.model)) {
-            models.push(run.model.clone());
-        }
-        if !corpora.iter().any(|c| Arc::ptr_eq(c, &run.corpus)) {
-            corpora.push(run.corpus.clone());
-        }
-    }
-    for model in models {
+    for model in plan.models() {
         let size = match &model.facts {
             Some(facts) => format!(
                 "{}, {} layers, {}",
@@ -121,7 +110,7 @@ fn inputs(plan: &Plan) -> Vec<Vec<String>> {
         let path = model.path.display().to_string();
         lines.push(vec!["model".to_owned(), model.name.clone(), size, path]);
     }
-    for corpus in corpora {
+    for corpus in plan.corpora() {
         let size = match corpus.bytes {
             Some(bytes) => HumanBytes(bytes).to_string(),
             None => "not fetched".to_owned(),

@@ -192,8 +192,8 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// A finite number above zero.
-    pub fn positive(&mut self, node: &Node<'_>) -> Option<f64> {
+    /// A finite number from zero.
+    pub fn non_negative(&mut self, node: &Node<'_>) -> Option<f64> {
         let number = match node.value {
             Value::Num(_, n) => n.to_f64().or_else(|| integer(*n).map(|n| n as f64)),
             _ => None,
@@ -202,11 +202,11 @@ impl<'a> Decoder<'a> {
             self.wrong_type(node, "a number");
             return None;
         };
-        if number.is_finite() && number > 0.0 {
+        if number.is_finite() && number >= 0.0 {
             return Some(number);
         }
         let key = last_key(&node.path);
-        self.error(node, format!("'{key}' must be above 0, found {number}"));
+        self.error(node, format!("'{key}' must be from 0 up, found {number}"));
         None
     }
 }

@@ -58,17 +58,19 @@ impl Layers {
         let whole = Location::WholeFile(shared.clone());
         let text = std::fs::read_to_string(path)
             .map_err(|e| one(&whole, format!("cannot be read: {e}")))?;
-        let document = DeTable::parse(&text).map_err(|e| {
+        let invalid = |e: toml::de::Error| {
             let at = match e.span() {
                 Some(span) => position(&text, &shared, span.start),
                 None => whole.clone(),
             };
             one(&at, format!("not valid TOML: {}", e.message()))
-        })?;
+        };
+        // Twice: once for the places, once for the values. The first pass leaves
+        // numbers unread, so the second can fail too.
+        let document = DeTable::parse(&text).map_err(invalid)?;
         let mut spans = HashMap::new();
         collect_table(document.get_ref(), "", &mut spans);
-        let file: toml::Table =
-            toml::from_str(&text).map_err(|e| one(&whole, format!("not valid TOML: {e}")))?;
+        let file: toml::Table = toml::from_str(&text).map_err(invalid)?;
         let defaults: toml::Table =
             toml::from_str(DEFAULTS).map_err(|e| one(&whole, e.to_string()))?;
 
@@ -162,7 +164,7 @@ fn set_table(set: &str) -> Result<toml::Table, String> {
     let (key, text) = set
         .split_once('=')
         .ok_or("needs the form key=value, for example --set limits.windows=4")?;
-    let value = toml::from_str::<toml::Table>(&format!("value = {text}"))
+    let mut value = toml::from_str::<toml::Table>(&format!("value = {text}"))
         .ok()
         .filter(|t| t.len() == 1)
         .and_then(|mut t| t.remove("value"))
@@ -171,7 +173,6 @@ fn set_table(set: &str) -> Result<toml::Table, String> {
     if parts.iter().any(|p| p.is_empty()) {
         return Err(format!("'{key}' is not a key: write section.key=value"));
     }
-    let mut value = value;
     for part in parts.into_iter().rev() {
         value = toml::Value::Table(toml::Table::from_iter([(part.to_owned(), value)]));
     }

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use glob::Pattern;
 
 use crate::eval::{Geometry, Limits};
+use crate::results::Gate;
 
 pub use diagnostics::{Collector, Diagnostic, Diagnostics, Located, Location, suggest};
 pub(crate) use schema::{check_run_name, file_name};
@@ -199,15 +200,6 @@ pub struct Exclude {
     pub mode: Option<Pattern>,
     pub placement: Option<Pattern>,
     pub numerics: Option<Pattern>,
-}
-
-/// What a difference may be before it breaks the gate.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Gate {
-    /// Largest `|delta_pct|`, in percent.
-    pub max_delta_pct: Option<f64>,
-    /// Largest `|sigma|`.
-    pub max_sigma: Option<f64>,
 }
 
 impl Experiment {

@@ -9,10 +9,12 @@ use super::decode::{Decoder, Node, Table};
 use super::diagnostics::{Diagnostics, Located, suggest};
 use super::layers::Layers;
 use super::{
-    Context, CorpusEntry, Exclude, Experiment, Gate, ModeSpec, ModelEntry, ModelFiles, Numerics,
+    Context, CorpusEntry, Exclude, Experiment, ModeSpec, ModelEntry, ModelFiles, Numerics,
     Placement, Sweep,
 };
 use crate::eval::Limits;
+use crate::fetch::parse_source;
+use crate::results::Gate;
 
 const TOP_KEYS: [&str; 9] = [
     "name",
@@ -419,7 +421,18 @@ fn sources<'a>(d: &mut Decoder<'a>, table: &Table<'a>) -> Vec<String> {
         Value::Array(..) => d.list(&node),
         _ => vec![node],
     };
-    nodes.iter().filter_map(|n| d.string(n)).collect()
+    nodes.iter().filter_map(|n| source(d, n)).collect()
+}
+
+fn source(d: &mut Decoder<'_>, node: &Node<'_>) -> Option<String> {
+    let text = d.string(node)?;
+    match parse_source(&text) {
+        Ok(_) => Some(text),
+        Err(e) => {
+            d.error(node, e.to_string());
+            None
+        }
+    }
 }
 
 fn sha256(d: &mut Decoder<'_>, node: &Node<'_>) -> Option<String> {
@@ -483,7 +496,7 @@ fn gate<'a>(d: &mut Decoder<'a>, top: &Table<'a>) -> Gate {
         return Gate::default();
     };
     Gate {
-        max_delta_pct: optional(d, &table, "max_delta_pct", |d, n| d.positive(n)),
-        max_sigma: optional(d, &table, "max_sigma", |d, n| d.positive(n)),
+        max_delta_pct: optional(d, &table, "max_delta_pct", |d, n| d.non_negative(n)),
+        max_sigma: optional(d, &table, "max_sigma", |d, n| d.non_negative(n)),
     }
 }

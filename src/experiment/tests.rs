@@ -249,7 +249,7 @@ fn mistakes_are_located() {
         (
             "path = \"m.gguf\"",
             "path = \"m.gguf\"\n[gate]\nmax_sigma = -1",
-            "x.toml:8:13: 'max_sigma' must be above 0",
+            "x.toml:8:13: 'max_sigma' must be from 0 up, found -1",
         ),
         (
             "path = \"m.gguf\"",
@@ -260,6 +260,16 @@ fn mistakes_are_located() {
             "path = \"m.gguf\"",
             "path = \"m.gguf\"\npath = \"n.gguf\"",
             "x.toml:7:1: not valid TOML: duplicate key",
+        ),
+        (
+            "path = \"m.gguf\"",
+            "path = \"m.gguf\"\nsource = [\"https://a\", \"ftp://b\"]",
+            "x.toml:7:24: 'ftp://b'",
+        ),
+        (
+            "contexts = [256]",
+            "contexts = [1e999]",
+            "x.toml:4:13: not valid TOML: floating-point number overflowed",
         ),
         (
             "[[models]]\npath = \"m.gguf\"",

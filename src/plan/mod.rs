@@ -16,8 +16,9 @@ use glob::Pattern;
 
 use crate::eval::{Geometry, Limits, Mode, WindowPlan};
 use crate::experiment::{
-    self, Collector, Context, Diagnostics, Exclude, Experiment, Gate, Located, Location,
+    self, Collector, Context, Diagnostics, Exclude, Experiment, Located, Location,
 };
+use crate::results::Gate;
 
 pub use crate::experiment::Numerics;
 pub use estimate::{Estimate, Tokens, Work, assumed_gflops};
@@ -95,6 +96,9 @@ pub struct Plan {
 impl Plan {
     /// Expands `experiment`.
     ///
+    /// Models that are not on disk are planned unseen: plan again when they have
+    /// been fetched, so that their headers are checked too.
+    ///
     /// # Errors
     /// Everything that would keep a run from being what was asked for: missing
     /// files, malformed models, geometries that score nothing, contexts beyond a
@@ -145,6 +149,26 @@ impl Plan {
             notes,
         })
     }
+
+    /// The models of the runs, each once.
+    pub fn models(&self) -> Vec<&Arc<ModelSpec>> {
+        distinct(self.runs.iter().map(|r| &r.model))
+    }
+
+    /// The corpora of the runs, each once.
+    pub fn corpora(&self) -> Vec<&Arc<CorpusSpec>> {
+        distinct(self.runs.iter().map(|r| &r.corpus))
+    }
+}
+
+fn distinct<'a, T>(items: impl Iterator<Item = &'a Arc<T>>) -> Vec<&'a Arc<T>> {
+    let mut out: Vec<&Arc<T>> = Vec::new();
+    for item in items {
+        if !out.iter().any(|o| Arc::ptr_eq(o, item)) {
+            out.push(item);
+        }
+    }
+    out
 }
 
 /// An expansion on its way.
