@@ -4,6 +4,8 @@
 //! targets `[w·S + P, w·S + L)`. llama-perplexity's geometry is `S = L`,
 //! `P = L/2 + 1`.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// How a corpus is walked.
@@ -36,11 +38,45 @@ impl Mode {
         }
     }
 
+    /// The mode with this name and these parameters; `None` where the name is
+    /// unknown or its parameters are other ones.
+    pub fn from_parts(
+        name: &str,
+        stride: Option<usize>,
+        unscored_prefix: Option<usize>,
+    ) -> Option<Self> {
+        let mode = match (stride, unscored_prefix) {
+            (Some(stride), Some(unscored_prefix)) => Mode::SlidingWindow {
+                stride,
+                unscored_prefix,
+            },
+            (Some(stride), None) => Mode::LlamaCppStrided { stride },
+            (None, None) => Mode::TeacherForced,
+            (None, Some(_)) => return None,
+        };
+        (mode.name() == name).then_some(mode)
+    }
+
     /// Whether BOS replaces the first token of each window, for models that ask
     /// for one. In its strided mode llama-perplexity writes BOS into its token
     /// buffer only after the window has been decoded, so it has no effect there.
     pub fn substitutes_bos(&self) -> bool {
         !matches!(self, Mode::LlamaCppStrided { .. })
+    }
+}
+
+/// The mode with its parameters, for messages.
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self {
+            Mode::SlidingWindow {
+                stride,
+                unscored_prefix,
+            } => write!(f, " (stride {stride}, unscored prefix {unscored_prefix})"),
+            Mode::TeacherForced => Ok(()),
+            Mode::LlamaCppStrided { stride } => write!(f, " (stride {stride})"),
+        }
     }
 }
 
