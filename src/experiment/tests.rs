@@ -264,7 +264,7 @@ fn mistakes_are_located() {
         (
             "path = \"m.gguf\"",
             "path = \"m.gguf\"\nsource = [\"https://a\", \"ftp://b\"]",
-            "x.toml:7:24: 'ftp://b'",
+            "x.toml:7:24: malformed source 'ftp://b'",
         ),
         (
             "contexts = [256]",
