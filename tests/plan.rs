@@ -41,12 +41,13 @@ impl Project {
 
     fn command(&self, folder: &Path, file: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pplx"));
-        // Variables of other parts of pplx are no settings.
+        // Variables of other parts of pplx and of other programs are no settings.
         command
             .current_dir(folder)
             .args(["plan", file])
             .env("PPLX_SHARED", "/elsewhere")
-            .env("PPLX_CACHE", "/elsewhere");
+            .env("PPLX_CACHE", "/elsewhere")
+            .env("PPLX_API_KEY", "not ours");
         command
     }
 
@@ -153,6 +154,11 @@ fn mistakes_name_their_layer() {
         error,
         "pplx: environment variable PPLX_LIMITS__WINDOWS: 'windows' must be a whole number, found \
          the string \"many\"\n"
+    );
+    let error = env("PPLX_NAME", "a/b");
+    assert!(
+        error.contains("environment variable PPLX_NAME: 'a/b' cannot name result files"),
+        "{error}"
     );
     let error = env("PPLX_SWEEP__CONTXTS", "[4]");
     assert!(
