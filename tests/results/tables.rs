@@ -321,11 +321,11 @@ fn malformed_tables_are_named_with_their_line() {
         ),
         (
             set(3, "mode", "teacher-forced"),
-            "t.csv:3: mode 'teacher-forced' has no 'stride'",
+            "t.csv:3: the mode 'teacher-forced' is unknown, or 'stride'",
         ),
         (
             set(3, "stride", ""),
-            "t.csv:3: mode 'sliding-window' needs 'stride'",
+            "t.csv:3: the mode 'sliding-window' is unknown, or 'stride'",
         ),
         (
             set(3, "delta", "0.5"),
