@@ -249,9 +249,10 @@ impl References {
         &self.rows
     }
 
-    /// Sets the comparison of a finished run, and says in its note what a reader
-    /// must know: that several rows match (the first listed is taken), or that
-    /// one nearly does. Runs without a number are left alone.
+    /// Sets the comparison of a finished run, and in `ref_note` what a reader must
+    /// know: that several rows match (the first listed is taken), or that one
+    /// nearly does. What an earlier call has set is replaced, so a resumed sweep
+    /// follows its reference files. Runs without a number are left alone.
     pub fn annotate(&self, run: &mut ResultRow) {
         let near: Vec<(&ReferenceRow, Vec<String>)> = self
             .rows
@@ -267,29 +268,39 @@ impl References {
         let Outcome::Ok(figures) = &mut run.outcome else {
             return;
         };
-        if let Some(&first) = matches.first() {
-            let comparison =
-                Comparison::new(figures, first.engine.clone(), first.ppl, first.ppl_err);
-            figures.reference = Some(comparison);
-            if !first.note.is_empty() {
-                run.add_note(&format!("reference: {}", first.note));
-            }
-            if matches.len() > 1 {
-                let others: Vec<String> = matches[1..]
-                    .iter()
-                    .map(|r| format!("{} {}", r.engine, r.ppl))
-                    .collect();
-                run.add_note(&format!(
-                    "{} reference rows match, the first is taken; also: {}",
-                    matches.len(),
-                    others.join(", ")
-                ));
-            }
-        } else if let Some((_, differences)) = near.iter().min_by_key(|(_, d)| d.len()) {
+        figures.reference = matches
+            .first()
+            .map(|r| Comparison::new(figures, r.engine.clone(), r.ppl, r.ppl_err));
+        run.ref_note = match matches.split_first() {
+            Some((first, others)) => match_note(first, others),
             // `min_by_key` takes the first of equals: the note is stable.
-            run.add_note(&format!("reference row {}", differences.join("; ")));
-        }
+            None => near
+                .iter()
+                .min_by_key(|(_, differences)| differences.len())
+                .map_or_else(String::new, |(_, differences)| {
+                    format!("reference row {}", differences.join("; "))
+                }),
+        };
     }
+}
+
+fn match_note(taken: &ReferenceRow, others: &[&ReferenceRow]) -> String {
+    let mut notes = Vec::new();
+    if !taken.note.is_empty() {
+        notes.push(taken.note.clone());
+    }
+    if !others.is_empty() {
+        let list: Vec<String> = others
+            .iter()
+            .map(|r| format!("{} {}", r.engine, r.ppl))
+            .collect();
+        notes.push(format!(
+            "{} reference rows match, the first is taken; also: {}",
+            others.len() + 1,
+            list.join(", ")
+        ));
+    }
+    notes.join("; ")
 }
 
 #[cfg(test)]

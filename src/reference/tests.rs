@@ -35,6 +35,7 @@ fn run() -> ResultRow {
             bits_per_byte: None,
             reference: None,
         }),
+        ref_note: String::new(),
         note: String::new(),
     }
 }
@@ -96,7 +97,7 @@ fn committed_row_joins_with_its_differences() {
     let sigma = 0.0124 / (0.57f64 * 0.57 + 0.57002 * 0.57002).sqrt();
     assert!((c.sigma.unwrap() - sigma).abs() < 1e-12);
     assert_eq!(c.engine, "llama.cpp 0c1e570 (llama-cpp-python 0.3.36) cpu");
-    assert_eq!(row.note, "");
+    assert_eq!(row.ref_note, "");
 }
 
 #[test]
@@ -168,7 +169,7 @@ fn every_near_miss_is_said_and_not_compared() {
         edit(&mut r.provenance);
         let r = annotated(&references, r);
         assert_eq!(r.figures().unwrap().reference, None, "{note}");
-        assert!(r.note.contains(note), "{} / {note}", r.note);
+        assert!(r.ref_note.contains(note), "{} / {note}", r.ref_note);
     }
 }
 
@@ -178,11 +179,26 @@ fn bos_must_match_where_the_reference_says() {
         let r = annotated(&file(&[&[("bos", bos)]]).unwrap(), run());
         assert_eq!(r.figures().unwrap().reference.is_some(), joins, "{bos}");
         assert_eq!(
-            r.note
+            r.ref_note
                 .contains("is with BOS in each window, this run without"),
             !joins
         );
     }
+}
+
+/// A resumed sweep sees the reference files as they are now.
+#[test]
+fn a_second_call_replaces_the_first() {
+    let near: &[(&str, &str)] = &[("windows", "7")];
+    let matching = file(&[&[]]).unwrap();
+    let nearly = file(&[near]).unwrap();
+    let joined = annotated(&matching, run());
+    assert_eq!(annotated(&matching, joined.clone()), joined);
+    assert_eq!(
+        annotated(&nearly, joined.clone()),
+        annotated(&nearly, run())
+    );
+    assert_eq!(annotated(&References::default(), joined), run());
 }
 
 #[test]
@@ -197,7 +213,7 @@ fn unrelated_rows_leave_no_trace() {
         edit(&mut r.provenance);
         let r = annotated(&references, r);
         assert_eq!(
-            (r.figures().unwrap().reference.clone(), r.note.as_str()),
+            (r.figures().unwrap().reference.clone(), r.ref_note.as_str()),
             (None, "")
         );
     }
@@ -208,7 +224,7 @@ fn the_nearest_row_is_named() {
     let far: &[(&str, &str)] = &[("windows", "9"), ("stride", "1024")];
     let near: &[(&str, &str)] = &[("windows", "7")];
     let r = annotated(&file(&[far, near]).unwrap(), run());
-    assert_eq!(r.note, "reference row has 7 windows, this run 8");
+    assert_eq!(r.ref_note, "reference row has 7 windows, this run 8");
 }
 
 #[test]
@@ -220,8 +236,8 @@ fn of_several_matches_the_first_is_taken_and_the_rest_named() {
         "llama.cpp b1 cpu"
     );
     assert_eq!(
-        r.note,
-        "reference: kv f16; 2 reference rows match, the first is taken; also: llama.cpp b1 cuda 17.5"
+        r.ref_note,
+        "kv f16; 2 reference rows match, the first is taken; also: llama.cpp b1 cuda 17.5"
     );
 }
 

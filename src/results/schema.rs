@@ -32,6 +32,7 @@ record! {
         delta: Option<f64>,
         delta_pct: Option<f64>,
         sigma: Option<f64>,
+        ref_note: String,
         note: String,
         mean_nll: Option<f64>,
         ppl_err_clustered: Option<f64>,
@@ -112,6 +113,7 @@ impl From<&ResultRow> for ResultRecord {
             delta: reference.map(|r| r.delta),
             delta_pct: reference.map(|r| r.delta_pct),
             sigma: reference.and_then(|r| r.sigma),
+            ref_note: row.ref_note.clone(),
             note: row.note.clone(),
             mean_nll: figures.map(|f| f.mean_nll),
             ppl_err_clustered: figures.and_then(|f| f.ppl_err_clustered),
@@ -201,6 +203,7 @@ impl ResultRecord {
         Ok(ResultRow {
             key: self.key,
             outcome,
+            ref_note: self.ref_note,
             note: self.note,
             provenance: Provenance {
                 model: self.model,

@@ -59,6 +59,7 @@ fn any_row() -> impl Strategy<Value = (ResultRow, Vec<WindowRow>)> {
             p.corpus = text[4].clone();
             p.placement = text[5].clone();
             row.note = text[6].clone();
+            row.ref_note = text[1].clone();
             p.parse_special = parse_special;
             p.geometry = Geometry {
                 n_ctx: n_ctx as usize,
@@ -135,7 +136,7 @@ fn rows_are_sorted_and_floats_are_the_shortest() {
     let text = fs::read_to_string(path).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with(
-        "key,status,ppl,ppl_err,ref_ppl,ref_err,delta,delta_pct,sigma,note,mean_nll,"
+        "key,status,ppl,ppl_err,ref_ppl,ref_err,delta,delta_pct,sigma,ref_note,note,mean_nll,"
     ));
     assert!(lines[1].starts_with("a,ok,") && lines[2].starts_with("b,ok,"));
     let windows = fs::read_to_string(dir.path().join("t.windows.csv")).unwrap();
@@ -286,7 +287,7 @@ fn malformed_tables_are_named_with_their_line() {
     let cases = [
         (
             set(2, "ppl", "12,5"),
-            "t.csv:2: has 35 fields where the header has 34",
+            "t.csv:2: has 36 fields where the header has 35",
         ),
         (set(3, "ppl", "many"), "t.csv:3: column 'ppl' holds 'many'"),
         (
@@ -424,6 +425,7 @@ fn terminal_table_is_aligned_and_says_what_failed() {
     ));
     b.outcome = Outcome::Failed("no memory".into());
     b.note = "two\nlines".into();
+    b.ref_note = "none".into();
     b.provenance = provenance();
     let text = pplx::results::render::table([&a, &b]);
     let f = a.figures().unwrap();
@@ -440,6 +442,10 @@ fn terminal_table_is_aligned_and_says_what_failed() {
     );
     assert_eq!(
         lines[2..],
-        ["b                 failed: no memory", "    note: two lines"]
+        [
+            "b                 failed: no memory",
+            "    reference: none",
+            "    note: two lines"
+        ]
     );
 }
