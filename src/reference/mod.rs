@@ -157,11 +157,7 @@ impl ReferenceRow {
             )
         });
         differ(self.geometry == p.geometry, &|| {
-            format!(
-                "is {}, this run {}",
-                mode_text(self.geometry.mode),
-                mode_text(p.geometry.mode)
-            )
+            format!("is {}, this run {}", self.geometry.mode, p.geometry.mode)
         });
         differ(Some(self.windows) == p.windows, &|| {
             format!(
@@ -209,16 +205,6 @@ fn short(sha: &str) -> String {
 
 fn count(n: Option<usize>) -> String {
     n.map_or_else(|| "an unknown number".to_owned(), |n| n.to_string())
-}
-
-fn mode_text(mode: Mode) -> String {
-    match mode {
-        Mode::SlidingWindow {
-            stride,
-            unscored_prefix,
-        } => format!("sliding-window (stride {stride}, unscored prefix {unscored_prefix})"),
-        Mode::TeacherForced => "teacher-forced".to_owned(),
-    }
 }
 
 /// The reference rows of an experiment, in the order of its files.

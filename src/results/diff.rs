@@ -11,7 +11,6 @@ use super::paired::{Paired, paired};
 use super::row::{Figures, ResultRow, WindowRow, unpaired_sigma};
 use super::schema::status_text;
 use super::tables::{TablePaths, Windows, read_rows, read_windows};
-use crate::eval::Mode;
 
 /// A table as it is compared: what is wrong with single rows is part of the
 /// verdict, not an error.
@@ -231,16 +230,7 @@ fn same_measurement(a: &ResultRow, b: &ResultRow) -> Result<(), String> {
     let (p, q) = (&a.provenance, &b.provenance);
     let geometry = |r: &ResultRow| {
         let g = r.provenance.geometry;
-        match g.mode {
-            Mode::SlidingWindow {
-                stride,
-                unscored_prefix,
-            } => format!(
-                "context {}, stride {stride}, prefix {unscored_prefix}",
-                g.n_ctx
-            ),
-            Mode::TeacherForced => format!("context {}, teacher-forced", g.n_ctx),
-        }
+        format!("context {}, {}", g.n_ctx, g.mode)
     };
     let number = |n: Option<usize>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
     let bos = |b: Option<bool>| {

@@ -85,8 +85,6 @@ record! {
     }
 }
 
-const SLIDING_WINDOW: &str = "sliding-window";
-const TEACHER_FORCED: &str = "teacher-forced";
 const OK: &str = "ok";
 const NOT_RUN: &str = "not run";
 const FAILED: &str = "failed: ";
@@ -94,12 +92,13 @@ const FAILED: &str = "failed: ";
 impl From<&ResultRow> for ResultRecord {
     fn from(row: &ResultRow) -> Self {
         let p = row.provenance.clone();
-        let (mode, stride, unscored_prefix) = match p.geometry.mode {
+        let (stride, unscored_prefix) = match p.geometry.mode {
             Mode::SlidingWindow {
                 stride,
                 unscored_prefix,
-            } => (SLIDING_WINDOW, Some(stride), Some(unscored_prefix)),
-            Mode::TeacherForced => (TEACHER_FORCED, None, None),
+            } => (Some(stride), Some(unscored_prefix)),
+            Mode::TeacherForced => (None, None),
+            Mode::LlamaCppStrided { stride } => (Some(stride), None),
         };
         let figures = row.figures();
         let reference = figures.and_then(|f| f.reference.as_ref());
@@ -125,7 +124,7 @@ impl From<&ResultRow> for ResultRecord {
             architecture: p.architecture,
             corpus: p.corpus,
             n_ctx: p.geometry.n_ctx,
-            mode: mode.to_owned(),
+            mode: p.geometry.mode.name().to_owned(),
             stride,
             unscored_prefix,
             bos: p.bos,
@@ -178,28 +177,13 @@ impl ResultRecord {
                 }
             }
         };
-        let mode = match (self.mode.as_str(), self.stride, self.unscored_prefix) {
-            (SLIDING_WINDOW, Some(stride), Some(unscored_prefix)) => Mode::SlidingWindow {
-                stride,
-                unscored_prefix,
-            },
-            (TEACHER_FORCED, None, None) => Mode::TeacherForced,
-            (SLIDING_WINDOW, ..) => {
-                return Err(format!(
-                    "mode '{SLIDING_WINDOW}' needs 'stride' and 'unscored_prefix'"
-                ));
-            }
-            (TEACHER_FORCED, ..) => {
-                return Err(format!(
-                    "mode '{TEACHER_FORCED}' has no 'stride' and no 'unscored_prefix'"
-                ));
-            }
-            (other, ..) => {
-                return Err(format!(
-                    "the mode '{other}' is unknown; it is '{SLIDING_WINDOW}' or '{TEACHER_FORCED}'"
-                ));
-            }
-        };
+        let mode =
+            Mode::from_parts(&self.mode, self.stride, self.unscored_prefix).ok_or_else(|| {
+                format!(
+                    "the mode '{}' is unknown, or 'stride' and 'unscored_prefix' do not fit it",
+                    self.mode
+                )
+            })?;
         Ok(ResultRow {
             key: self.key,
             outcome,

@@ -29,6 +29,7 @@ fn odd_text() -> impl Strategy<Value = String> {
 fn mode() -> impl Strategy<Value = Mode> {
     prop_oneof![
         Just(Mode::TeacherForced),
+        (1usize..1000).prop_map(|stride| Mode::LlamaCppStrided { stride }),
         (1usize..1000, 1usize..1000).prop_map(|(stride, unscored_prefix)| Mode::SlidingWindow {
             stride,
             unscored_prefix
