@@ -8,9 +8,9 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::eval::{Geometry, Mode};
+use crate::eval::Geometry;
 use crate::results::csv_file::{self, Columns};
-use crate::results::{Comparison, CsvError, Outcome, ResultRow};
+use crate::results::{Comparison, CsvError, Outcome, ResultRow, schema};
 
 /// One line of a reference file.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -27,6 +27,8 @@ struct Record {
     scored_tokens: usize,
     ppl: f64,
     ppl_err: Option<f64>,
+    #[serde(default)]
+    mode: Option<String>,
     #[serde(default)]
     stride: Option<usize>,
     #[serde(default)]
@@ -52,7 +54,7 @@ impl Columns for Record {
         "ppl",
         "ppl_err",
     ];
-    const OPTIONAL: &'static [&'static str] = &["stride", "unscored_prefix", "bos", "note"];
+    const OPTIONAL: &'static [&'static str] = &["mode", "stride", "unscored_prefix", "bos", "note"];
 }
 
 /// A figure of another engine.
@@ -64,7 +66,7 @@ pub struct ReferenceRow {
     pub model_sha256: String,
     pub corpus: String,
     pub corpus_sha256: String,
-    /// A sliding window; llama.cpp's preset where the file does not say.
+    /// llama-perplexity's default geometry where the file does not say.
     pub geometry: Geometry,
     pub windows: usize,
     pub scored_tokens: usize,
@@ -93,12 +95,13 @@ impl ReferenceRow {
                 ));
             }
         }
-        let geometry = Geometry {
-            n_ctx: r.n_ctx,
-            mode: Mode::SlidingWindow {
-                stride: r.stride.unwrap_or(r.n_ctx),
-                unscored_prefix: r.unscored_prefix.unwrap_or(r.n_ctx / 2 + 1),
+        let preset = Geometry::sliding_window(r.n_ctx, r.stride, r.unscored_prefix);
+        let geometry = match r.mode {
+            Some(mode) if mode != preset.mode.name() => Geometry {
+                n_ctx: r.n_ctx,
+                mode: schema::mode(&mode, r.stride, r.unscored_prefix)?,
             },
+            _ => preset,
         };
         geometry.check().map_err(|e| e.to_string())?;
         let engine = [r.engine, r.build, r.backend];

@@ -1,4 +1,5 @@
 use super::*;
+use crate::eval::Mode;
 use crate::results::{Figures, Provenance};
 
 const MODEL: &str = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53";
@@ -66,14 +67,11 @@ fn file(edits: &[&[(&str, &str)]]) -> Result<References, CsvError> {
         "8184",
         "17.5876",
         "0.57002",
-        "",
-        "",
-        "",
-        "",
     ];
     let mut text = columns.join(",");
     for edit in edits {
-        let mut row = good.map(str::to_owned);
+        let mut row = good.map(str::to_owned).to_vec();
+        row.resize(columns.len(), String::new());
         for (column, value) in *edit {
             let i = columns.iter().position(|c| c == column).unwrap();
             row[i] = (*value).to_owned();
@@ -186,6 +184,48 @@ fn bos_must_match_where_the_reference_says() {
     }
 }
 
+#[test]
+fn other_modes_join_where_the_reference_says_so() {
+    type Row<'a> = &'a [(&'a str, &'a str)];
+    let cases: [(Row, Geometry); 4] = [
+        (
+            &[("mode", "teacher-forced")],
+            Geometry::teacher_forced(2048),
+        ),
+        (
+            &[("mode", "llama.cpp-strided"), ("stride", "256")],
+            Geometry::llama_cpp_strided(1920, 256),
+        ),
+        // Without a mode: a sliding window with the experiment's defaults.
+        (
+            &[("stride", "256")],
+            Geometry::sliding_window(2048, Some(256), None),
+        ),
+        (&[("mode", "sliding-window")], Geometry::llama_cpp(2048)),
+    ];
+    for (row, geometry) in cases {
+        let references = file(&[row]).unwrap();
+        let mut r = run();
+        r.provenance.geometry = geometry;
+        assert!(
+            annotated(&references, r)
+                .figures()
+                .unwrap()
+                .reference
+                .is_some(),
+            "{row:?}"
+        );
+        let mut r = run();
+        r.provenance.geometry = Geometry::sliding_window(2048, Some(1024), None);
+        let r = annotated(&references, r);
+        assert!(r.figures().unwrap().reference.is_none(), "{row:?}");
+        assert!(
+            r.ref_note
+                .starts_with(&format!("reference row is {}", geometry.mode))
+        );
+    }
+}
+
 /// A resumed sweep sees the reference files as they are now.
 #[test]
 fn a_second_call_replaces_the_first() {
@@ -276,6 +316,16 @@ fn malformed_rows_are_named_with_their_line() {
             "unscored_prefix",
             "2048",
             "r.csv:3: unscored_prefix 2048 must be",
+        ),
+        (
+            "mode",
+            "stride",
+            "r.csv:3: the mode 'stride' is unknown, or",
+        ),
+        (
+            "mode",
+            "llama.cpp-strided",
+            "r.csv:3: the mode 'llama.cpp-strided' is unknown, or",
         ),
         ("bos", "yes", "r.csv:3: column 'bos' holds 'yes'"),
     ] {

@@ -142,6 +142,17 @@ impl From<&ResultRow> for ResultRecord {
     }
 }
 
+/// The mode that the columns `mode`, `stride` and `unscored_prefix` give.
+pub(crate) fn mode(
+    name: &str,
+    stride: Option<usize>,
+    unscored_prefix: Option<usize>,
+) -> Result<Mode, String> {
+    Mode::from_parts(name, stride, unscored_prefix).ok_or_else(|| {
+        format!("the mode '{name}' is unknown, or 'stride' and 'unscored_prefix' do not fit it")
+    })
+}
+
 /// How an outcome is written in the `status` column.
 pub(super) fn status_text(outcome: &Outcome) -> String {
     match outcome {
@@ -177,13 +188,7 @@ impl ResultRecord {
                 }
             }
         };
-        let mode =
-            Mode::from_parts(&self.mode, self.stride, self.unscored_prefix).ok_or_else(|| {
-                format!(
-                    "the mode '{}' is unknown, or 'stride' and 'unscored_prefix' do not fit it",
-                    self.mode
-                )
-            })?;
+        let mode = mode(&self.mode, self.stride, self.unscored_prefix)?;
         Ok(ResultRow {
             key: self.key,
             outcome,
