@@ -5,6 +5,7 @@
 //! `P = L/2 + 1`.
 
 use std::fmt;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -147,6 +148,11 @@ pub struct Window {
 }
 
 impl Window {
+    /// Corpus indices of its scored targets.
+    pub fn targets(&self) -> Range<usize> {
+        self.start + self.first_target..self.start + self.len
+    }
+
     /// Number of scored targets.
     pub fn scored(&self) -> usize {
         self.len - self.first_target

@@ -60,14 +60,11 @@ pub struct Feed {
 const BATCH_TOKENS: usize = 8192;
 
 impl Feed {
-    /// As many windows as make a good batch, whole numbers a thread.
-    pub fn for_context(n_ctx: usize, n_threads: usize, bos: Option<u32>) -> Self {
-        let windows = (BATCH_TOKENS / n_ctx.max(1)).max(1);
-        let threads = n_threads.max(1);
-        Self {
-            bos,
-            batch: windows.next_multiple_of(threads),
-        }
+    /// As many windows as make a good batch, a whole number for each thread.
+    pub fn batch_for(n_ctx: usize, n_threads: usize) -> usize {
+        (BATCH_TOKENS / n_ctx.max(1))
+            .max(1)
+            .next_multiple_of(n_threads.max(1))
     }
 }
 
@@ -101,7 +98,7 @@ pub fn score_windows(
             .map(|(w, input)| Sequence {
                 // The last token predicts nothing that is scored.
                 tokens: &input[..w.len - 1],
-                targets: &tokens[w.start + w.first_target..w.start + w.len],
+                targets: &tokens[w.targets()],
                 first_target: w.first_target,
             })
             .collect();
