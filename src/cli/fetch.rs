@@ -1,12 +1,14 @@
 //! `pplx fetch`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::Failure;
+use super::inputs::{Ensured, ensure_all, failure};
+use crate::experiment::Experiment;
 use crate::fetch::{
-    Artifact, FetchError, FetchOptions, Outcome, TerminalProgress, ensure, parse_source,
-    sha256_file,
+    Artifact, FetchOptions, Outcome, TerminalProgress, ensure, parse_source, sha256_file,
 };
+use crate::plan::Plan;
 
 /// With --output, fetches one file from SOURCE (several sources are parts, joined
 /// in order). Without it, INPUT is an experiment, whose models and corpora are
@@ -27,49 +29,63 @@ pub struct Args {
     /// What its sha256 has to be.
     #[arg(long, value_name = "HEX", requires = "output")]
     sha256: Option<String>,
+
+    /// Override a setting of the experiment, for example --set limits.windows=4.
+    #[arg(long = "set", value_name = "KEY=VALUE", conflicts_with = "output")]
+    sets: Vec<String>,
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
     let options = FetchOptions::from_env().map_err(Failure::usage)?;
-    let Some(output) = &args.output else {
-        return Err(Failure::usage(
-            "--output PATH is needed: it says where the file is to be",
-        ));
-    };
+    match &args.output {
+        Some(output) => fetch_one(&args, output, &options),
+        None => fetch_experiment(&args, &options),
+    }
+}
+
+fn fetch_one(args: &Args, output: &Path, options: &FetchOptions) -> Result<(), Failure> {
     for source in &args.inputs {
         parse_source(source).map_err(Failure::usage)?;
     }
     let name = output.file_name().unwrap_or(output.as_os_str());
-    fetch(
-        &Artifact {
-            name: &name.to_string_lossy(),
-            path: output,
-            sources: &args.inputs,
-            sha256: args.sha256.as_deref(),
-        },
-        &options,
-    )
+    let artifact = Artifact {
+        name: &name.to_string_lossy(),
+        path: output,
+        sources: &args.inputs,
+        sha256: args.sha256.as_deref(),
+    };
+    let outcome = ensure(&artifact, options, &TerminalProgress::new()).map_err(failure)?;
+    print(&Ensured { artifact, outcome })
 }
 
-/// Fetches one artifact and prints a line about it.
-fn fetch(artifact: &Artifact, options: &FetchOptions) -> Result<(), Failure> {
-    let progress = TerminalProgress::new();
-    let outcome = ensure(artifact, options, &progress).map_err(|e| match e {
-        FetchError::MalformedSource { .. } | FetchError::MalformedSha256(_) => Failure::usage(e),
-        e => Failure::failed(e),
-    })?;
-    let how = match outcome {
+fn fetch_experiment(args: &Args, options: &FetchOptions) -> Result<(), Failure> {
+    let [file] = args.inputs.as_slice() else {
+        return Err(Failure::usage(
+            "name one experiment, or one file's sources and its place with --output PATH",
+        ));
+    };
+    let experiment = Experiment::load(file, &args.sets).map_err(Failure::usage)?;
+    let plan = Plan::new(&experiment).map_err(Failure::usage)?;
+    for ensured in ensure_all(&plan, options, &TerminalProgress::new())? {
+        print(&ensured)?;
+    }
+    Ok(())
+}
+
+/// A line about a file that was made sure of.
+fn print(ensured: &Ensured) -> Result<(), Failure> {
+    let how = match ensured.outcome {
         Outcome::AlreadyThere => "already there",
         Outcome::FromCache => "from the cache",
         Outcome::Downloaded => "downloaded",
     };
-    let path = artifact.path.display();
-    match artifact.sha256 {
-        Some(_) => println!("{path}: {how}, verified"),
+    let path = ensured.artifact.path;
+    match ensured.artifact.sha256 {
+        Some(_) => println!("{}: {how}, verified", path.display()),
         None => {
-            let sha256 = sha256_file(artifact.path)
-                .map_err(|e| Failure::failed(format!("cannot read '{path}': {e}")))?;
-            println!("{path}: {how}, not verified; sha256 {sha256}");
+            let sha256 = sha256_file(path)
+                .map_err(|e| Failure::failed(format!("cannot read '{}': {e}", path.display())))?;
+            println!("{}: {how}, not verified; sha256 {sha256}", path.display());
         }
     }
     Ok(())
