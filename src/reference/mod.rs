@@ -8,9 +8,9 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::eval::{Geometry, Mode};
+use crate::eval::Geometry;
 use crate::results::csv_file::{self, Columns};
-use crate::results::{Comparison, CsvError, Outcome, ResultRow};
+use crate::results::{Comparison, CsvError, Outcome, ResultRow, schema};
 
 /// One line of a reference file.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -27,6 +27,8 @@ struct Record {
     scored_tokens: usize,
     ppl: f64,
     ppl_err: Option<f64>,
+    #[serde(default)]
+    mode: Option<String>,
     #[serde(default)]
     stride: Option<usize>,
     #[serde(default)]
@@ -52,7 +54,7 @@ impl Columns for Record {
         "ppl",
         "ppl_err",
     ];
-    const OPTIONAL: &'static [&'static str] = &["stride", "unscored_prefix", "bos", "note"];
+    const OPTIONAL: &'static [&'static str] = &["mode", "stride", "unscored_prefix", "bos", "note"];
 }
 
 /// A figure of another engine.
@@ -64,7 +66,7 @@ pub struct ReferenceRow {
     pub model_sha256: String,
     pub corpus: String,
     pub corpus_sha256: String,
-    /// A sliding window; llama.cpp's preset where the file does not say.
+    /// llama-perplexity's default geometry where the file does not say.
     pub geometry: Geometry,
     pub windows: usize,
     pub scored_tokens: usize,
@@ -93,12 +95,13 @@ impl ReferenceRow {
                 ));
             }
         }
-        let geometry = Geometry {
-            n_ctx: r.n_ctx,
-            mode: Mode::SlidingWindow {
-                stride: r.stride.unwrap_or(r.n_ctx),
-                unscored_prefix: r.unscored_prefix.unwrap_or(r.n_ctx / 2 + 1),
+        let preset = Geometry::sliding_window(r.n_ctx, r.stride, r.unscored_prefix);
+        let geometry = match r.mode {
+            Some(mode) if mode != preset.mode.name() => Geometry {
+                n_ctx: r.n_ctx,
+                mode: schema::mode(&mode, r.stride, r.unscored_prefix)?,
             },
+            _ => preset,
         };
         geometry.check().map_err(|e| e.to_string())?;
         let engine = [r.engine, r.build, r.backend];
@@ -235,9 +238,10 @@ impl References {
         &self.rows
     }
 
-    /// Sets the comparison of a finished run, and says in its note what a reader
-    /// must know: that several rows match (the first listed is taken), or that
-    /// one nearly does. Runs without a number are left alone.
+    /// Sets the comparison of a finished run, and in `ref_note` what a reader must
+    /// know: that several rows match (the first listed is taken), or that one
+    /// nearly does. What an earlier call has set is replaced, so a resumed sweep
+    /// follows its reference files. Runs without a number are left alone.
     pub fn annotate(&self, run: &mut ResultRow) {
         let near: Vec<(&ReferenceRow, Vec<String>)> = self
             .rows
@@ -253,29 +257,39 @@ impl References {
         let Outcome::Ok(figures) = &mut run.outcome else {
             return;
         };
-        if let Some(&first) = matches.first() {
-            let comparison =
-                Comparison::new(figures, first.engine.clone(), first.ppl, first.ppl_err);
-            figures.reference = Some(comparison);
-            if !first.note.is_empty() {
-                run.add_note(&format!("reference: {}", first.note));
-            }
-            if matches.len() > 1 {
-                let others: Vec<String> = matches[1..]
-                    .iter()
-                    .map(|r| format!("{} {}", r.engine, r.ppl))
-                    .collect();
-                run.add_note(&format!(
-                    "{} reference rows match, the first is taken; also: {}",
-                    matches.len(),
-                    others.join(", ")
-                ));
-            }
-        } else if let Some((_, differences)) = near.iter().min_by_key(|(_, d)| d.len()) {
+        figures.reference = matches
+            .first()
+            .map(|r| Comparison::new(figures, r.engine.clone(), r.ppl, r.ppl_err));
+        run.ref_note = match matches.split_first() {
+            Some((first, others)) => match_note(first, others),
             // `min_by_key` takes the first of equals: the note is stable.
-            run.add_note(&format!("reference row {}", differences.join("; ")));
-        }
+            None => near
+                .iter()
+                .min_by_key(|(_, differences)| differences.len())
+                .map_or_else(String::new, |(_, differences)| {
+                    format!("reference row {}", differences.join("; "))
+                }),
+        };
     }
+}
+
+fn match_note(taken: &ReferenceRow, others: &[&ReferenceRow]) -> String {
+    let mut notes = Vec::new();
+    if !taken.note.is_empty() {
+        notes.push(taken.note.clone());
+    }
+    if !others.is_empty() {
+        let list: Vec<String> = others
+            .iter()
+            .map(|r| format!("{} {}", r.engine, r.ppl))
+            .collect();
+        notes.push(format!(
+            "{} reference rows match, the first is taken; also: {}",
+            others.len() + 1,
+            list.join(", ")
+        ));
+    }
+    notes.join("; ")
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::eval::Mode;
 use crate::results::{Figures, Provenance};
 
 const MODEL: &str = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53";
@@ -35,6 +36,7 @@ fn run() -> ResultRow {
             bits_per_byte: None,
             reference: None,
         }),
+        ref_note: String::new(),
         note: String::new(),
     }
 }
@@ -65,14 +67,11 @@ fn file(edits: &[&[(&str, &str)]]) -> Result<References, CsvError> {
         "8184",
         "17.5876",
         "0.57002",
-        "",
-        "",
-        "",
-        "",
     ];
     let mut text = columns.join(",");
     for edit in edits {
-        let mut row = good.map(str::to_owned);
+        let mut row = good.map(str::to_owned).to_vec();
+        row.resize(columns.len(), String::new());
         for (column, value) in *edit {
             let i = columns.iter().position(|c| c == column).unwrap();
             row[i] = (*value).to_owned();
@@ -96,7 +95,7 @@ fn committed_row_joins_with_its_differences() {
     let sigma = 0.0124 / (0.57f64 * 0.57 + 0.57002 * 0.57002).sqrt();
     assert!((c.sigma.unwrap() - sigma).abs() < 1e-12);
     assert_eq!(c.engine, "llama.cpp 0c1e570 (llama-cpp-python 0.3.36) cpu");
-    assert_eq!(row.note, "");
+    assert_eq!(row.ref_note, "");
 }
 
 #[test]
@@ -168,7 +167,7 @@ fn every_near_miss_is_said_and_not_compared() {
         edit(&mut r.provenance);
         let r = annotated(&references, r);
         assert_eq!(r.figures().unwrap().reference, None, "{note}");
-        assert!(r.note.contains(note), "{} / {note}", r.note);
+        assert!(r.ref_note.contains(note), "{} / {note}", r.ref_note);
     }
 }
 
@@ -178,11 +177,68 @@ fn bos_must_match_where_the_reference_says() {
         let r = annotated(&file(&[&[("bos", bos)]]).unwrap(), run());
         assert_eq!(r.figures().unwrap().reference.is_some(), joins, "{bos}");
         assert_eq!(
-            r.note
+            r.ref_note
                 .contains("is with BOS in each window, this run without"),
             !joins
         );
     }
+}
+
+#[test]
+fn other_modes_join_where_the_reference_says_so() {
+    type Row<'a> = &'a [(&'a str, &'a str)];
+    let cases: [(Row, Geometry); 4] = [
+        (
+            &[("mode", "teacher-forced")],
+            Geometry::teacher_forced(2048),
+        ),
+        (
+            &[("mode", "llama.cpp-strided"), ("stride", "256")],
+            Geometry::llama_cpp_strided(1920, 256),
+        ),
+        // Without a mode: a sliding window with the experiment's defaults.
+        (
+            &[("stride", "256")],
+            Geometry::sliding_window(2048, Some(256), None),
+        ),
+        (&[("mode", "sliding-window")], Geometry::llama_cpp(2048)),
+    ];
+    for (row, geometry) in cases {
+        let references = file(&[row]).unwrap();
+        let mut r = run();
+        r.provenance.geometry = geometry;
+        assert!(
+            annotated(&references, r)
+                .figures()
+                .unwrap()
+                .reference
+                .is_some(),
+            "{row:?}"
+        );
+        let mut r = run();
+        r.provenance.geometry = Geometry::sliding_window(2048, Some(1024), None);
+        let r = annotated(&references, r);
+        assert!(r.figures().unwrap().reference.is_none(), "{row:?}");
+        assert!(
+            r.ref_note
+                .starts_with(&format!("reference row is {}", geometry.mode))
+        );
+    }
+}
+
+/// A resumed sweep sees the reference files as they are now.
+#[test]
+fn a_second_call_replaces_the_first() {
+    let near: &[(&str, &str)] = &[("windows", "7")];
+    let matching = file(&[&[]]).unwrap();
+    let nearly = file(&[near]).unwrap();
+    let joined = annotated(&matching, run());
+    assert_eq!(annotated(&matching, joined.clone()), joined);
+    assert_eq!(
+        annotated(&nearly, joined.clone()),
+        annotated(&nearly, run())
+    );
+    assert_eq!(annotated(&References::default(), joined), run());
 }
 
 #[test]
@@ -197,7 +253,7 @@ fn unrelated_rows_leave_no_trace() {
         edit(&mut r.provenance);
         let r = annotated(&references, r);
         assert_eq!(
-            (r.figures().unwrap().reference.clone(), r.note.as_str()),
+            (r.figures().unwrap().reference.clone(), r.ref_note.as_str()),
             (None, "")
         );
     }
@@ -208,7 +264,7 @@ fn the_nearest_row_is_named() {
     let far: &[(&str, &str)] = &[("windows", "9"), ("stride", "1024")];
     let near: &[(&str, &str)] = &[("windows", "7")];
     let r = annotated(&file(&[far, near]).unwrap(), run());
-    assert_eq!(r.note, "reference row has 7 windows, this run 8");
+    assert_eq!(r.ref_note, "reference row has 7 windows, this run 8");
 }
 
 #[test]
@@ -220,8 +276,8 @@ fn of_several_matches_the_first_is_taken_and_the_rest_named() {
         "llama.cpp b1 cpu"
     );
     assert_eq!(
-        r.note,
-        "reference: kv f16; 2 reference rows match, the first is taken; also: llama.cpp b1 cuda 17.5"
+        r.ref_note,
+        "kv f16; 2 reference rows match, the first is taken; also: llama.cpp b1 cuda 17.5"
     );
 }
 
@@ -260,6 +316,16 @@ fn malformed_rows_are_named_with_their_line() {
             "unscored_prefix",
             "2048",
             "r.csv:3: unscored_prefix 2048 must be",
+        ),
+        (
+            "mode",
+            "stride",
+            "r.csv:3: the mode 'stride' is unknown, or",
+        ),
+        (
+            "mode",
+            "llama.cpp-strided",
+            "r.csv:3: the mode 'llama.cpp-strided' is unknown, or",
         ),
         ("bos", "yes", "r.csv:3: column 'bos' holds 'yes'"),
     ] {

@@ -9,7 +9,7 @@ mod gate;
 mod paired;
 pub mod render;
 mod row;
-mod schema;
+pub(crate) mod schema;
 mod tables;
 
 pub use csv_file::CsvError;

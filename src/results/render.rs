@@ -26,7 +26,7 @@ pub fn signed(x: f64, decimals: usize) -> String {
 /// The key figures of `rows`, one run a line and notes below their run.
 pub fn table<'a>(rows: impl IntoIterator<Item = &'a ResultRow>) -> String {
     let header = ["run", "PPL", "reference", "Δ", "Δ %", "σ"].map(str::to_owned);
-    let mut lines = vec![(header, String::new())];
+    let mut lines = vec![(header, None)];
     for row in rows {
         let mut cells = [const { String::new() }; 6];
         cells[0].clone_from(&row.key);
@@ -42,7 +42,7 @@ pub fn table<'a>(rows: impl IntoIterator<Item = &'a ResultRow>) -> String {
             }
             other => cells[1] = status_text(other),
         }
-        lines.push((cells, row.note.clone()));
+        lines.push((cells, Some(row)));
     }
     // A reason of failure is as long as it is: it does not widen the column.
     let figures = |c: &str| !c.starts_with("failed");
@@ -53,7 +53,7 @@ pub fn table<'a>(rows: impl IntoIterator<Item = &'a ResultRow>) -> String {
         }
     }
     let mut out = String::new();
-    for (cells, note) in &lines {
+    for (cells, row) in &lines {
         let mut line = format!("{:<w$}", cells[0], w = widths[0]);
         for (c, w) in cells[1..].iter().zip(&widths[1..]) {
             line += &if figures(c) {
@@ -64,8 +64,12 @@ pub fn table<'a>(rows: impl IntoIterator<Item = &'a ResultRow>) -> String {
         }
         out += line.trim_end();
         out.push('\n');
-        if !note.is_empty() {
-            out += &format!("    note: {}\n", one_line(note));
+        for (label, note) in row
+            .iter()
+            .flat_map(|r| [("reference", &r.ref_note), ("note", &r.note)])
+            .filter(|(_, note)| !note.is_empty())
+        {
+            out += &format!("    {label}: {}\n", one_line(note));
         }
     }
     out

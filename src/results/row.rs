@@ -40,6 +40,9 @@ pub struct ResultRow {
     pub key: String,
     pub provenance: Provenance,
     pub outcome: Outcome,
+    /// What a reader must know of the reference: why a row that nearly matches was
+    /// not compared, or which of several was. Empty if nothing.
+    pub ref_note: String,
     /// What a reader must know besides; empty if nothing.
     pub note: String,
 }
@@ -187,14 +190,6 @@ impl ResultRow {
             Outcome::Ok(f) => Some(f),
             Outcome::Failed(_) | Outcome::NotRun => None,
         }
-    }
-
-    /// Appends to the note.
-    pub fn add_note(&mut self, text: &str) {
-        if !self.note.is_empty() {
-            self.note.push_str("; ");
-        }
-        self.note.push_str(text);
     }
 
     /// Whether the row may stand in a table: an `ok` row has its provenance and

@@ -32,6 +32,7 @@ record! {
         delta: Option<f64>,
         delta_pct: Option<f64>,
         sigma: Option<f64>,
+        ref_note: String,
         note: String,
         mean_nll: Option<f64>,
         ppl_err_clustered: Option<f64>,
@@ -104,6 +105,7 @@ impl From<&ResultRow> for ResultRecord {
             delta: reference.map(|r| r.delta),
             delta_pct: reference.map(|r| r.delta_pct),
             sigma: reference.and_then(|r| r.sigma),
+            ref_note: row.ref_note.clone(),
             note: row.note.clone(),
             mean_nll: figures.map(|f| f.mean_nll),
             ppl_err_clustered: figures.and_then(|f| f.ppl_err_clustered),
@@ -131,6 +133,17 @@ impl From<&ResultRow> for ResultRecord {
             tokens_sha256: p.tokens_sha256,
         }
     }
+}
+
+/// The mode that the columns `mode`, `stride` and `unscored_prefix` give.
+pub(crate) fn mode(
+    name: &str,
+    stride: Option<usize>,
+    unscored_prefix: Option<usize>,
+) -> Result<Mode, String> {
+    Mode::from_parts(name, stride, unscored_prefix).ok_or_else(|| {
+        format!("the mode '{name}' is unknown, or 'stride' and 'unscored_prefix' do not fit it")
+    })
 }
 
 /// How an outcome is written in the `status` column.
@@ -168,16 +181,11 @@ impl ResultRecord {
                 }
             }
         };
-        let mode =
-            Mode::from_parts(&self.mode, self.stride, self.unscored_prefix).ok_or_else(|| {
-                format!(
-                    "the mode '{}' is unknown, or 'stride' and 'unscored_prefix' do not fit it",
-                    self.mode
-                )
-            })?;
+        let mode = mode(&self.mode, self.stride, self.unscored_prefix)?;
         Ok(ResultRow {
             key: self.key,
             outcome,
+            ref_note: self.ref_note,
             note: self.note,
             provenance: Provenance {
                 model: self.model,

@@ -175,6 +175,11 @@ impl Tables {
         self.timing.retain(|k, _| keep(k));
     }
 
+    /// Lets `f` change what is said of each run, such as its comparison.
+    pub fn update(&mut self, f: impl FnMut(&mut ResultRow)) {
+        self.rows.values_mut().for_each(f);
+    }
+
     pub fn get(&self, key: &str) -> Option<&ResultRow> {
         self.rows.get(key)
     }

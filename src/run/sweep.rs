@@ -100,6 +100,8 @@ impl Sweep<'_> {
                 tables.put(row.clone(), Vec::new(), None)?;
             }
         }
+        // Rows that are kept follow the reference files as they are now.
+        tables.update(|row| references.annotate(row));
         tables.save()?;
 
         let of = blanks.len();
@@ -243,6 +245,7 @@ fn blank(run: &RunSpec, hashes: &HashMap<PathBuf, String>) -> ResultRow {
             engine: super::engine(),
         },
         outcome: Outcome::NotRun,
+        ref_note: String::new(),
         note: String::new(),
     }
 }

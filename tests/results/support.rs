@@ -48,6 +48,7 @@ pub fn finished(key: &str, windows: &[Vec<f64>]) -> (ResultRow, Vec<WindowRow>) 
             ..provenance()
         },
         outcome: Outcome::Ok(Figures::new(&tokens, &rows).unwrap()),
+        ref_note: String::new(),
         note: String::new(),
     };
     (row, rows)

@@ -30,6 +30,7 @@ fn mode() -> impl Strategy<Value = Mode> {
     prop_oneof![
         Just(Mode::TeacherForced),
         (1usize..1000).prop_map(|stride| Mode::LlamaCppStrided { stride }),
+        (1usize..1000).prop_map(|stride| Mode::LlamaCppStrided { stride }),
         (1usize..1000, 1usize..1000).prop_map(|(stride, unscored_prefix)| Mode::SlidingWindow {
             stride,
             unscored_prefix
@@ -60,6 +61,7 @@ fn any_row() -> impl Strategy<Value = (ResultRow, Vec<WindowRow>)> {
             p.corpus = text[4].clone();
             p.placement = text[5].clone();
             row.note = text[6].clone();
+            row.ref_note = text[1].clone();
             p.parse_special = parse_special;
             p.geometry = Geometry {
                 n_ctx: n_ctx as usize,
@@ -125,6 +127,35 @@ proptest! {
     }
 }
 
+proptest! {
+    /// A damaged table is read as it was, or is an error; it never panics, and no
+    /// damage makes another perplexity of a row pass for its own.
+    #[test]
+    fn damage_is_noticed(
+        at in any::<prop::sample::Index>(),
+        bytes in prop::collection::vec(any::<u8>(), 0..4),
+        cut in 0usize..4,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let runs = [("a", nll(2.0, 0.1)), ("b", nll(3.0, 0.2))];
+        let path = write(dir.path(), "t", &runs);
+        let before = Tables::load(dir.path(), "t").unwrap();
+        let mut text = fs::read(&path).unwrap();
+        let i = at.index(text.len());
+        let end = (i + cut).min(text.len());
+        text.splice(i..end, bytes);
+        fs::write(&path, text).unwrap();
+        if let Ok(after) = Tables::load(dir.path(), "t") {
+            for row in after.rows() {
+                let (Some(f), Some(old)) = (row.figures(), before.get(&row.key)) else { continue };
+                let old = old.figures().unwrap();
+                prop_assert!((f.ppl / old.ppl - 1.0).abs() < 1e-7);
+                prop_assert!((f.mean_nll - old.mean_nll).abs() < 1e-7);
+            }
+        }
+    }
+}
+
 #[test]
 fn rows_are_sorted_and_floats_are_the_shortest() {
     let dir = tempfile::tempdir().unwrap();
@@ -136,7 +167,7 @@ fn rows_are_sorted_and_floats_are_the_shortest() {
     let text = fs::read_to_string(path).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with(
-        "key,status,ppl,ppl_err,ref_ppl,ref_err,delta,delta_pct,sigma,note,mean_nll,"
+        "key,status,ppl,ppl_err,ref_ppl,ref_err,delta,delta_pct,sigma,ref_note,note,mean_nll,"
     ));
     assert!(lines[1].starts_with("a,ok,") && lines[2].starts_with("b,ok,"));
     let windows = fs::read_to_string(dir.path().join("t.windows.csv")).unwrap();
@@ -287,7 +318,7 @@ fn malformed_tables_are_named_with_their_line() {
     let cases = [
         (
             set(2, "ppl", "12,5"),
-            "t.csv:2: has 35 fields where the header has 34",
+            "t.csv:2: has 36 fields where the header has 35",
         ),
         (set(3, "ppl", "many"), "t.csv:3: column 'ppl' holds 'many'"),
         (
@@ -425,6 +456,7 @@ fn terminal_table_is_aligned_and_says_what_failed() {
     ));
     b.outcome = Outcome::Failed("no memory".into());
     b.note = "two\nlines".into();
+    b.ref_note = "none".into();
     b.provenance = provenance();
     let text = pplx::results::render::table([&a, &b]);
     let f = a.figures().unwrap();
@@ -441,6 +473,10 @@ fn terminal_table_is_aligned_and_says_what_failed() {
     );
     assert_eq!(
         lines[2..],
-        ["b                 failed: no memory", "    note: two lines"]
+        [
+            "b                 failed: no memory",
+            "    reference: none",
+            "    note: two lines"
+        ]
     );
 }
