@@ -95,7 +95,10 @@ fn a_file_is_downloaded_once_and_cached() {
     let sources = [server.url("/m.gguf")];
 
     let upper = hash.to_uppercase();
-    assert_eq!(place.ensure(&sources, Some(&upper)).unwrap(), Outcome::Downloaded);
+    assert_eq!(
+        place.ensure(&sources, Some(&upper)).unwrap(),
+        Outcome::Downloaded
+    );
     assert_eq!(place.fetched(), body);
     assert_eq!(sha256_file(&place.path).unwrap(), hash);
     place.assert_nothing_unfinished();
@@ -108,11 +111,21 @@ fn a_file_is_downloaded_once_and_cached() {
         assert_eq!(mode(&place.path), mode(&ordinary));
     }
 
-    assert_eq!(place.ensure(&sources, Some(&hash)).unwrap(), Outcome::AlreadyThere);
+    assert_eq!(
+        place.ensure(&sources, Some(&hash)).unwrap(),
+        Outcome::AlreadyThere
+    );
     std::fs::remove_file(&place.path).unwrap();
-    assert_eq!(place.ensure(&sources, Some(&hash)).unwrap(), Outcome::FromCache);
+    assert_eq!(
+        place.ensure(&sources, Some(&hash)).unwrap(),
+        Outcome::FromCache
+    );
     assert_eq!(place.fetched(), body);
-    assert_eq!(server.requests().len(), 1, "only the first call may download");
+    assert_eq!(
+        server.requests().len(),
+        1,
+        "only the first call may download"
+    );
 }
 
 #[test]
@@ -128,7 +141,10 @@ fn a_cached_copy_that_was_changed_is_fetched_again() {
     damaged[5_000] ^= 1;
     std::fs::write(place.blob(&hash), &damaged).unwrap();
 
-    assert_eq!(place.ensure(&sources, Some(&hash)).unwrap(), Outcome::Downloaded);
+    assert_eq!(
+        place.ensure(&sources, Some(&hash)).unwrap(),
+        Outcome::Downloaded
+    );
     assert_eq!(place.fetched(), body);
     assert_eq!(server.requests().len(), 2);
 }
@@ -141,7 +157,11 @@ fn an_interrupted_download_is_resumed_by_the_next_call() {
         let served = body.clone();
         let server = serve(move |request, n| {
             let reply = Reply::file(request, &served, Some("\"v1\""));
-            if n == 0 { reply.cut_after(120_000) } else { reply }
+            if n == 0 {
+                reply.cut_after(120_000)
+            } else {
+                reply
+            }
         });
         let place = Place::new();
         let sources = [server.url("/m.gguf")];
@@ -168,13 +188,20 @@ fn a_broken_connection_is_retried_within_one_call() {
     let served = body.clone();
     let server = serve(move |request, n| {
         let reply = Reply::file(request, &served, Some("\"v1\""));
-        if n < 2 { reply.cut_after(100_000) } else { reply }
+        if n < 2 {
+            reply.cut_after(100_000)
+        } else {
+            reply
+        }
     });
     let mut place = Place::new();
     place.options.attempts = 3;
     let sources = [server.url("/m.gguf")];
     let hash = sha256(&body);
-    assert_eq!(place.ensure(&sources, Some(&hash)).unwrap(), Outcome::Downloaded);
+    assert_eq!(
+        place.ensure(&sources, Some(&hash)).unwrap(),
+        Outcome::Downloaded
+    );
     assert_eq!(place.fetched(), body);
     let ranges: Vec<_> = server
         .requests()
@@ -182,7 +209,10 @@ fn a_broken_connection_is_retried_within_one_call() {
         .map(|r| r.header("range").map(str::to_owned))
         .collect();
     let range = |s: &str| Some(s.to_owned());
-    assert_eq!(ranges, [None, range("bytes=100000-"), range("bytes=200000-")]);
+    assert_eq!(
+        ranges,
+        [None, range("bytes=100000-"), range("bytes=200000-")]
+    );
 }
 
 #[test]
@@ -208,7 +238,11 @@ fn without_validator_and_hash_a_download_starts_anew() {
         let served = body.clone();
         let server = serve(move |request, n| {
             let reply = Reply::file(request, &served, etag);
-            if n == 0 { reply.cut_after(50_000) } else { reply }
+            if n == 0 {
+                reply.cut_after(50_000)
+            } else {
+                reply
+            }
         });
         let place = Place::new();
         let sources = [server.url("/m.gguf")];
@@ -233,7 +267,11 @@ fn a_complete_part_of_a_fetch_that_died_is_not_downloaded_again() {
     let resume = format!("{{\"url\":\"{}\",\"validator\":\"\\\"a\\\"\"}}", sources[0]);
     std::fs::write(work.join("0.resume.json"), resume).unwrap();
     place.ensure(&sources, Some(&hash)).unwrap();
-    assert_eq!(server.sent(), 0, "416 with an empty body is all that is needed");
+    assert_eq!(
+        server.sent(),
+        0,
+        "416 with an empty body is all that is needed"
+    );
     assert!(place.fetched() == body);
 }
 
@@ -246,9 +284,15 @@ fn a_wrong_download_names_both_hashes_and_is_kept_aside() {
     let sources = [server.url("/m.gguf")];
     let error = place.error(&sources, Some(&wanted));
     assert!(error.contains(&found) && error.contains(&wanted), "{error}");
-    assert!(error.contains(&*place.blob(&found).to_string_lossy()), "{error}");
+    assert!(
+        error.contains(&*place.blob(&found).to_string_lossy()),
+        "{error}"
+    );
     // The user corrects the hash.
-    assert_eq!(place.ensure(&sources, Some(&found)).unwrap(), Outcome::FromCache);
+    assert_eq!(
+        place.ensure(&sources, Some(&found)).unwrap(),
+        Outcome::FromCache
+    );
     assert_eq!(server.requests().len(), 1);
     assert!(place.fetched() == body);
 }
@@ -301,7 +345,10 @@ fn refusals_of_the_server_say_what_to_do() {
         let mut place = Place::new();
         place.options.attempts = 3;
         let error = place.error(&[server.url("/m.gguf")], None);
-        assert!(error.contains(&format!("/m.gguf: the server answered {status}")), "{error}");
+        assert!(
+            error.contains(&format!("/m.gguf: the server answered {status}")),
+            "{error}"
+        );
         assert!(error.contains(hint), "{error}");
         assert_eq!(server.requests().len(), attempts, "status {status}");
     }
@@ -326,7 +373,11 @@ fn redirects_are_followed_with_their_ranges() {
         "/old" => Reply::new(302, b"").with("Location", "/new"),
         "/new" => {
             let reply = Reply::file(request, &served, Some("\"a\""));
-            if n == 1 { reply.cut_after(70_000) } else { reply }
+            if n == 1 {
+                reply.cut_after(70_000)
+            } else {
+                reply
+            }
         }
         _ => Reply::new(404, b""),
     });
@@ -357,7 +408,10 @@ fn parts_are_joined_in_order_and_kept_when_one_fails() {
     let sources = [server.url("/0"), server.url("/1"), server.url("/2")];
     let error = place.error(&sources, Some(&hash));
     assert!(error.contains("/2: the server answered 404"), "{error}");
-    assert_eq!(place.ensure(&sources, Some(&hash)).unwrap(), Outcome::Downloaded);
+    assert_eq!(
+        place.ensure(&sources, Some(&hash)).unwrap(),
+        Outcome::Downloaded
+    );
     assert!(place.fetched() == whole);
     let paths: Vec<_> = server.requests().iter().map(|r| r.path.clone()).collect();
     assert_eq!(paths, ["/0", "/1", "/2", "/2"]);
@@ -389,7 +443,11 @@ fn concurrent_fetches_download_once() {
             fetches.into_iter().map(|f| f.join().unwrap()).collect()
         });
         let downloaded = |o: &&Outcome| **o == Outcome::Downloaded;
-        assert_eq!(outcomes.iter().filter(downloaded).count(), 1, "{outcomes:?}");
+        assert_eq!(
+            outcomes.iter().filter(downloaded).count(),
+            1,
+            "{outcomes:?}"
+        );
         assert_eq!(server.requests().len(), 1);
         assert!(place.fetched() == body);
         place.assert_nothing_unfinished();
@@ -412,7 +470,13 @@ fn pplx(place: &Place, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pplx"));
     command.arg("fetch").args(args).arg("-o").arg(&place.path);
     command.env("PPLX_CACHE", &place.options.cache_dir);
-    for name in ["HF_ENDPOINT", "HF_TOKEN", "HTTP_PROXY", "http_proxy", "ALL_PROXY"] {
+    for name in [
+        "HF_ENDPOINT",
+        "HF_TOKEN",
+        "HTTP_PROXY",
+        "http_proxy",
+        "ALL_PROXY",
+    ] {
         command.env_remove(name);
     }
     command.env("HF_HOME", place.dir.path().join("hf"));
@@ -463,7 +527,10 @@ fn the_command_reports_the_outcome_and_exit_codes() {
 /// byte, answered with a redirect to the storage, and the file itself.
 fn hub_server(body: Vec<u8>, commit: &'static str) -> Server {
     serve(move |request, _| {
-        let resolve = ["/o/r/resolve/v1/d/m.gguf", "/datasets/o/r/resolve/v1/d/m.gguf"];
+        let resolve = [
+            "/o/r/resolve/v1/d/m.gguf",
+            "/datasets/o/r/resolve/v1/d/m.gguf",
+        ];
         if request.path == "/storage" {
             return Reply::file(request, &body, Some("\"etag\""));
         }
@@ -498,7 +565,11 @@ fn hub_files_honour_endpoint_home_and_token() {
         let (code, _, err) = run(&place, source, "hf_secret");
         assert_eq!(code, Some(0), "{err}");
         assert!(place.fetched() == body);
-        let kind = if source.starts_with("hf:") { "models" } else { "datasets" };
+        let kind = if source.starts_with("hf:") {
+            "models"
+        } else {
+            "datasets"
+        };
         let hub = place.dir.path().join("hf/hub");
         let snapshot = hub.join(format!("{kind}--o--r/snapshots/{commit}/d/m.gguf"));
         assert!(snapshot.exists(), "the hub's own cache holds it");
@@ -512,12 +583,17 @@ fn hub_files_honour_endpoint_home_and_token() {
     assert!(err.contains("set HF_TOKEN"), "{err}");
     let (code, _, err) = run(&place, "hf:o/r/absent@v1", "hf_secret");
     assert_eq!(code, Some(1));
-    assert!(err.contains("no such repository, revision or file"), "{err}");
+    assert!(
+        err.contains("no such repository, revision or file"),
+        "{err}"
+    );
     assert!(!place.path.exists());
 }
 
 fn have_pip() -> bool {
-    let pip = Command::new("python3").args(["-m", "pip", "--version"]).output();
+    let pip = Command::new("python3")
+        .args(["-m", "pip", "--version"])
+        .output();
     let there = pip.is_ok_and(|o| o.status.success());
     if !there {
         eprintln!("SKIPPED: python3 -m pip is missing");
@@ -585,7 +661,10 @@ fn members_of_wheels_come_through_pip() {
     assert!(err.contains("are 'tiny_model/data/m.gguf', "), "{err}");
     let (code, _, err) = run(&place, "pypi:tiny-model==2.0/tiny_model/data/m.gguf");
     assert_eq!(code, Some(1));
-    assert!(err.contains("tiny-model==2.0") && err.contains("No matching"), "{err}");
+    assert!(
+        err.contains("tiny-model==2.0") && err.contains("No matching"),
+        "{err}"
+    );
     assert!(!place.path.exists());
 }
 

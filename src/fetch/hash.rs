@@ -190,7 +190,12 @@ mod tests {
 
     fn age(path: &Path) {
         let then = SystemTime::now() - Duration::from_secs(100);
-        File::options().append(true).open(path).unwrap().set_modified(then).unwrap();
+        File::options()
+            .append(true)
+            .open(path)
+            .unwrap()
+            .set_modified(then)
+            .unwrap();
     }
 
     #[test]
@@ -237,10 +242,22 @@ mod tests {
         assert_eq!(verified.sha256(&file, "", &Quiet).unwrap(), "lie");
         // Any difference in the stamp: hashed again.
         for other in [
-            Stamp { size: 4, ..stamp.clone() },
-            Stamp { mtime_ns: 1, ..stamp.clone() },
-            Stamp { ctime_ns: 1, ..stamp.clone() },
-            Stamp { inode: 1, ..stamp.clone() },
+            Stamp {
+                size: 4,
+                ..stamp.clone()
+            },
+            Stamp {
+                mtime_ns: 1,
+                ..stamp.clone()
+            },
+            Stamp {
+                ctime_ns: 1,
+                ..stamp.clone()
+            },
+            Stamp {
+                inode: 1,
+                ..stamp.clone()
+            },
         ] {
             plant(other);
             assert_eq!(verified.sha256(&file, "", &Quiet).unwrap(), truth);

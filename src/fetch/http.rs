@@ -295,6 +295,9 @@ mod tests {
         assert_eq!(tag("\"abc\""), Some("\"abc\"".to_owned()));
         assert_eq!(tag("W/\"abc\""), None);
         let date = "Sun, 06 Nov 1994 08:49:37 GMT";
-        assert_eq!(validator(&headers("last-modified", date)), Some(date.to_owned()));
+        assert_eq!(
+            validator(&headers("last-modified", date)),
+            Some(date.to_owned())
+        );
     }
 }

@@ -48,10 +48,7 @@ pub(super) fn download(
             }
             let retries = transfer.options.attempts.saturating_sub(1) as usize;
             let api = builder.with_retries(retries).build();
-            let meter = Meter {
-                transfer,
-                done: 0,
-            };
+            let meter = Meter { transfer, done: 0 };
             api.and_then(|api| api.repo(hub_repo).download_with_progress(file, meter))
                 .map_err(|e| fail(reason(&e)))?
         }
@@ -102,7 +99,8 @@ fn reason(error: &ApiError) -> String {
             path.display()
         ),
         (ApiError::InvalidResume, _) => {
-            "the unfinished download in the hub's cache is longer than the file; remove it".to_owned()
+            "the unfinished download in the hub's cache is longer than the file; remove it"
+                .to_owned()
         }
         _ => error.to_string(),
     }

@@ -240,11 +240,7 @@ impl Job<'_> {
     }
 
     /// All parts, joined; the file lies in the workspace.
-    fn download(
-        &self,
-        sources: &[Source],
-        workspace: &Workspace,
-    ) -> Result<PathBuf, FetchError> {
+    fn download(&self, sources: &[Source], workspace: &Workspace) -> Result<PathBuf, FetchError> {
         let hashed = self.wanted.is_some();
         let mut parts = Vec::with_capacity(sources.len());
         for (i, source) in sources.iter().enumerate() {

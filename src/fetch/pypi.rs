@@ -33,7 +33,11 @@ fn pip_download(
     std::fs::create_dir(&temp).map_err(|e| FetchError::io("create the folder", &temp, e))?;
     let child = Command::new("python3")
         .args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:"])
-        .args(["--no-input", "--progress-bar=off", "--disable-pip-version-check"])
+        .args([
+            "--no-input",
+            "--progress-bar=off",
+            "--disable-pip-version-check",
+        ])
         .arg("-d")
         .arg(&wheels)
         .arg(requirement)

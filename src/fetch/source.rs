@@ -209,10 +209,7 @@ mod tests {
             "http://[::1]:1/x",
             "http://localhost/x",
         ] {
-            assert_eq!(
-                parse_source(url).unwrap(),
-                Source::Http { url: url.into() }
-            );
+            assert_eq!(parse_source(url).unwrap(), Source::Http { url: url.into() });
         }
     }
 

@@ -149,6 +149,9 @@ fn write_reply(mut stream: &TcpStream, reply: &Reply, end: usize) -> std::io::Re
         write!(stream, "{name}: {value}\r\n")?;
     }
     let length = reply.body.len();
-    write!(stream, "Content-Length: {length}\r\nConnection: close\r\n\r\n")?;
+    write!(
+        stream,
+        "Content-Length: {length}\r\nConnection: close\r\n\r\n"
+    )?;
     stream.write_all(&reply.body[..end])
 }
