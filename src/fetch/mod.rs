@@ -91,6 +91,21 @@ impl FetchOptions {
     }
 }
 
+/// The sha256 of a file, remembered in the cache while the file stays the same.
+///
+/// # Errors
+/// A file or a cache folder that cannot be read.
+pub fn remembered_sha256(
+    path: &Path,
+    options: &FetchOptions,
+    progress: &dyn Progress,
+) -> Result<String, FetchError> {
+    let store = Store::new(&options.cache_dir)?;
+    VerifiedFiles::new(store.verified_file())
+        .sha256(path, &format!("hash {}", path.display()), progress)
+        .map_err(|e| FetchError::io("read", path, e))
+}
+
 /// Makes sure that the artifact is at its path, fetching it where it is not.
 ///
 /// A file that is there already is verified (its hash is remembered while size,

@@ -1,0 +1,458 @@
+//! The pre-tokenizers that llama.cpp knows by name, and what each name means.
+//!
+//! The patterns are the models' own, in the form in which llama.cpp applies
+//! them: it knows no cases of letters beyond ASCII (its `\p{Lu}` is any letter),
+//! so the classes here say just that.
+
+use super::pretokenizer::{Step, White};
+use Step::{DigitsFromRight, NumbersFromRight, Split, SplitWhite};
+use White::{Cascade, LeaveLast};
+
+/// What a pre-tokenizer name decides.
+#[derive(Debug)]
+pub(super) struct Definition {
+    pub names: &'static [&'static str],
+    pub steps: &'static [Step],
+    /// A piece that is a token as a whole is taken as it is, unmerged.
+    pub ignore_merges: bool,
+    /// BOS is added where the metadata does not say.
+    pub add_bos: bool,
+    /// The class of characters after which text can be cut before a space: each
+    /// is in a piece that ends there, whatever follows. See [`super::cut`].
+    pub cut_after: &'static str,
+}
+
+/// The definition of a name.
+pub(super) fn find(name: &str) -> Option<&'static Definition> {
+    DEFINITIONS.iter().find(|d| d.names.contains(&name))
+}
+
+/// Up to five known names, the nearest first.
+pub(super) fn nearest(name: &str) -> String {
+    let mut names: Vec<_> = DEFINITIONS.iter().flat_map(|d| d.names).collect();
+    names.sort_by(|a, b| {
+        let distance = |n| strsim::jaro_winkler(name, n);
+        distance(b).total_cmp(&distance(a))
+    });
+    names.truncate(5);
+    let quoted: Vec<_> = names.iter().map(|n| format!("'{n}'")).collect();
+    quoted.join(", ")
+}
+
+macro_rules! contraction {
+    () => {
+        r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]"
+    };
+}
+
+macro_rules! newlines {
+    () => {
+        r"\s*[\r\n]+"
+    };
+}
+
+/// Contractions, words, numbers as given, punctuation, newlines.
+macro_rules! llama3_like {
+    ($number:literal) => {
+        concat!(
+            contraction!(),
+            r"|[^\r\n\p{L}\p{N}]?\p{L}+|",
+            $number,
+            r"| ?[^\s\p{L}\p{N}]+[\r\n]*|",
+            newlines!()
+        )
+    };
+}
+
+/// Words that change case once, with the contraction at their end, where
+/// `$letters` is the class of their characters.
+macro_rules! cased_words {
+    ($letters:literal, $contraction:expr) => {
+        concat!(
+            r"[^\r\n\p{L}\p{N}]?[",
+            $letters,
+            "--[a-z]]*[",
+            $letters,
+            "--[A-Z]]+",
+            $contraction,
+            r"|[^\r\n\p{L}\p{N}]?[",
+            $letters,
+            "--[a-z]]+[",
+            $letters,
+            "--[A-Z]]*",
+            $contraction
+        )
+    };
+}
+
+macro_rules! optional_contraction {
+    () => {
+        concat!("(?:", contraction!(), ")?")
+    };
+}
+
+const GPT2: Step = SplitWhite(
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+",
+    LeaveLast,
+);
+const LLAMA3: Step = SplitWhite(llama3_like!(r"\p{N}{1,3}"), LeaveLast);
+const QWEN2: Step = SplitWhite(llama3_like!(r"\p{N}"), LeaveLast);
+const ONE_NUMBER: Step = Split(r"\p{N}");
+const THREE_NUMBERS: Step = Split(r"\p{N}{1,3}");
+const HAN_AND_KANA: Step = Split(r"[一-龥぀-ゟ゠-ヿ]+");
+const DEEPSEEK_CJK: Step = Split(r"[[一-龥ࠀ-一가-퟿]&&\S]+");
+const LINES: Step = Split(r"[^\n]+|\n+");
+const BLOOM: Step = Split(r" ?[^(\s|.,!?…。，、।۔،)]+");
+
+/// ASCII punctuation before ASCII letters; words with their marks; punctuation.
+macro_rules! deepseek3_words {
+    ($after_punctuation:literal) => {
+        concat!(
+            r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"##,
+            r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+",
+            $after_punctuation
+        )
+    };
+}
+const DEEPSEEK3: Step = SplitWhite(deepseek3_words!(r"[\r\n]*|\s*[\r\n]+"), LeaveLast);
+
+/// A definition without flags whose pieces all end before a space.
+const fn plain(names: &'static [&'static str], steps: &'static [Step]) -> Definition {
+    Definition {
+        names,
+        steps,
+        ignore_merges: false,
+        add_bos: false,
+        cut_after: r"\S",
+    }
+}
+
+static DEFINITIONS: &[Definition] = &[
+    plain(
+        &["default"],
+        &[
+            Split(r"[\p{P}$+<=>^~|]+"),
+            GPT2,
+            Split(r"\p{N}+"),
+            Split("[0-9][0-9][0-9]"),
+        ],
+    ),
+    Definition {
+        ignore_merges: true,
+        add_bos: true,
+        ..plain(
+            &[
+                "llama3",
+                "llama-v3",
+                "llama-bpe",
+                "falcon3",
+                "falcon-h1",
+                "pixtral",
+                "midm-2.0",
+                "lfm2",
+                "jina-v5-nano",
+            ],
+            &[LLAMA3],
+        )
+    },
+    Definition {
+        ignore_merges: true,
+        ..plain(
+            &["minicpm5"],
+            &[
+                THREE_NUMBERS,
+                SplitWhite(llama3_like!(r"\p{N}+"), LeaveLast),
+            ],
+        )
+    },
+    plain(
+        &["jais-2"],
+        &[SplitWhite(llama3_like!(r"\p{N}{1,3}"), Cascade)],
+    ),
+    plain(&["dbrx", "smaug-bpe", "chatglm-bpe"], &[LLAMA3]),
+    Definition {
+        ignore_merges: true,
+        ..plain(&["glm4", "glm5"], &[LLAMA3])
+    },
+    Definition {
+        // Other scripts are left in one piece with the spaces around them.
+        cut_after: r"[!-~一-龥\p{N}]",
+        ..plain(
+            &["deepseek-llm"],
+            &[
+                Split(r"[\r\n]"),
+                Split(concat!(
+                    r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚ",
+                    "Ḁ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄ",
+                    "Ⰰ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+"
+                )),
+                Split(r"\s?[!-/:-~！-／：-～‘-‟、-。]+"),
+                Split(r"\s+$"),
+                DEEPSEEK_CJK,
+                Split(r"\p{N}+"),
+            ],
+        )
+    },
+    plain(
+        &["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
+        &[THREE_NUMBERS, HAN_AND_KANA, DEEPSEEK3],
+    ),
+    plain(
+        &["spark2_5"],
+        &[
+            THREE_NUMBERS,
+            HAN_AND_KANA,
+            SplitWhite(deepseek3_words!(r"|[\r\n]"), LeaveLast),
+            ONE_NUMBER,
+        ],
+    ),
+    Definition {
+        ignore_merges: true,
+        ..plain(
+            &["youtu"],
+            &[
+                Split("[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+"),
+                SplitWhite(
+                    concat!(
+                        r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+",
+                        optional_contraction!(),
+                        r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|",
+                        newlines!()
+                    ),
+                    LeaveLast,
+                ),
+            ],
+        )
+    },
+    Definition {
+        // Symbols and marks are left in one piece with the spaces around them.
+        cut_after: r"[\p{L}\p{P}\p{N}]",
+        ..plain(
+            &["deepseek-coder"],
+            &[
+                Split(r"[\r\n]"),
+                Split(r"\s?\p{L}+"),
+                Split(r"\s?\p{P}+"),
+                DEEPSEEK_CJK,
+                ONE_NUMBER,
+            ],
+        )
+    },
+    plain(
+        &["falcon"],
+        &[Split(r"[\p{P}$+<=>^~|`]+"), GPT2, Split("[0-9][0-9][0-9]")],
+    ),
+    plain(
+        &[
+            "starcoder",
+            "refact",
+            "command-r",
+            "smollm",
+            "codeshell",
+            "exaone",
+            "minerva-7b",
+            "mellum2",
+        ],
+        &[ONE_NUMBER, GPT2],
+    ),
+    plain(
+        &[
+            "gpt-2",
+            "phi-2",
+            "jina-es",
+            "jina-de",
+            "gigachat",
+            "jina-v1-en",
+            "jina-v2-es",
+            "jina-v2-de",
+            "jina-v2-code",
+            "roberta-bpe",
+            "a.x-4.0",
+            "mellum",
+            "modern-bert",
+            "mpt",
+            "olmo",
+            "jais",
+            "trillion",
+            "granite-docling",
+            "exaone4",
+        ],
+        &[GPT2],
+    ),
+    plain(
+        &[
+            "qwen2",
+            "deepseek-r1-qwen",
+            "kormo",
+            "f2llmv2",
+            "megrez",
+            "stablelm2",
+            "hunyuan",
+            "solar-open",
+            "grok-2",
+        ],
+        &[QWEN2],
+    ),
+    plain(
+        &["qwen35"],
+        &[SplitWhite(
+            concat!(
+                contraction!(),
+                r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|",
+                newlines!()
+            ),
+            LeaveLast,
+        )],
+    ),
+    Definition {
+        // The characters that BLOOM matches; others run on over spaces.
+        cut_after: r"[^(\s|.,!?…。，、।۔،)]",
+        ..plain(&["poro-chat", "bloom", "gpt3-finnish"], &[BLOOM])
+    },
+    Definition {
+        cut_after: r"[^(\s|.,!?…。，、।۔،)]",
+        ..plain(&["viking"], &[BLOOM, ONE_NUMBER])
+    },
+    Definition {
+        ignore_merges: true,
+        add_bos: true,
+        ..plain(
+            &["tekken"],
+            &[SplitWhite(
+                concat!(
+                    cased_words!(r"\p{L}", ""),
+                    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|",
+                    newlines!()
+                ),
+                LeaveLast,
+            )],
+        )
+    },
+    Definition {
+        add_bos: true,
+        ..plain(
+            &["chameleon"],
+            &[
+                Split("<sentinel:[0-9]+>"),
+                Split("IMGIMG[A-I]{1,4}Z"),
+                Split(r"[\t\n]|    |  "),
+                ONE_NUMBER,
+                Split(r"[\p{P}!-/:-@\[-`{-~]"),
+                GPT2,
+            ],
+        )
+    },
+    plain(
+        &["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"],
+        &[SplitWhite(
+            concat!(
+                cased_words!(r"\p{L}", optional_contraction!()),
+                r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|",
+                newlines!()
+            ),
+            LeaveLast,
+        )],
+    ),
+    Definition {
+        ignore_merges: true,
+        ..plain(
+            &["granite-embed-multi-97m"],
+            &[SplitWhite(
+                concat!(
+                    cased_words!(r"\p{L}\p{M}", optional_contraction!()),
+                    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|",
+                    newlines!()
+                ),
+                LeaveLast,
+            )],
+        )
+    },
+    plain(
+        &["tiny_aya", "cohere2moe"],
+        &[
+            NumbersFromRight,
+            SplitWhite(
+                concat!(
+                    r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+",
+                    optional_contraction!(),
+                    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|",
+                    newlines!()
+                ),
+                LeaveLast,
+            ),
+        ],
+    ),
+    plain(
+        &["kimi-k2"],
+        &[SplitWhite(
+            concat!(
+                "[一-鿿㐀-䶿𠀀-𪛟𪜀-𮯯豈-\u{faff}丽-\u{2fa1f}]+",
+                r"|[^\r\n\p{L}\p{N}]?[\p{L}--[一-鿿㐀-䶿𠀀-𪛟𪜀-𮯯豈-",
+                "\u{faff}丽-\u{2fa1f}]]+",
+                optional_contraction!(),
+                r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|",
+                newlines!()
+            ),
+            LeaveLast,
+        )],
+    ),
+    Definition {
+        // Words are left in one piece with the spaces between them.
+        cut_after: r"\p{N}",
+        ..plain(&["superbpe"], &[Split(r"\p{N}+"), DigitsFromRight])
+    },
+    plain(
+        &["bailingmoe", "bailingmoe2", "llada-moe"],
+        &[SplitWhite(
+            r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]",
+            LeaveLast,
+        )],
+    ),
+    plain(
+        &["seed-coder"],
+        &[SplitWhite(
+            concat!(
+                contraction!(),
+                r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|",
+                newlines!()
+            ),
+            LeaveLast,
+        )],
+    ),
+    plain(
+        &["ufakzeka"],
+        &[SplitWhite(
+            concat!(
+                r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|",
+                newlines!()
+            ),
+            LeaveLast,
+        )],
+    ),
+    plain(
+        &["afmoe"],
+        &[
+            NumbersFromRight,
+            Split(
+                "[一-鿿㐀-䶿豈-\u{faff}぀-ゟ゠-ヿ･-ﾟ⼀-\u{2fdf}เ-\u{e7f}຀-\u{eff}ក-\u{17ff}က-႟ꩠ-ꩿꧠ-꧿가-\u{d7af}ᄀ-ᇿ]+",
+            ),
+            DEEPSEEK3,
+        ],
+    ),
+    plain(&["laguna"], &[LINES, QWEN2]),
+    Definition {
+        // A space between two letters joins them.
+        cut_after: r"[^\s\p{L}\p{M}]",
+        ..plain(
+            &["exaone-moe"],
+            &[SplitWhite(
+                concat!(
+                    contraction!(),
+                    r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+",
+                    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]"
+                ),
+                LeaveLast,
+            )],
+        )
+    },
+];

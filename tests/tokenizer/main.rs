@@ -1,0 +1,5 @@
+//! Token ids against llama.cpp's, whole and streamed.
+
+mod support;
+mod vectors;
+mod wikitext;
