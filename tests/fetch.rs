@@ -355,6 +355,20 @@ fn refusals_of_the_server_say_what_to_do() {
 }
 
 #[test]
+fn a_file_of_unknown_length_is_only_taken_with_its_hash() {
+    let body = content(19, 10_000);
+    let hash = sha256(&body);
+    let served = body.clone();
+    let server = serve(move |_, _| Reply::new(200, &served).without_length());
+    let place = Place::new();
+    let sources = [server.url("/m")];
+    let error = place.error(&sources, None);
+    assert!(error.contains("how long the file is"), "{error}");
+    place.ensure(&sources, Some(&hash)).unwrap();
+    assert!(place.fetched() == body);
+}
+
+#[test]
 fn nobody_listening_is_a_network_error() {
     let url = {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use super::Failure;
 use crate::experiment::Experiment;
 use crate::fetch::{
-    Artifact, FetchError, FetchOptions, Outcome, Progress, TerminalProgress, ensure, sha256_file,
+    Artifact, FetchError, FetchOptions, Outcome, Progress, TerminalProgress, ensure,
+    remembered_sha256,
 };
 use crate::plan::Plan;
 
@@ -99,7 +100,7 @@ fn fetch_all<'a>(
     let mut failures = Vec::new();
     for artifact in artifacts {
         match fetch(&artifact, options, &progress) {
-            Ok(outcome) => println!("{}", describe(&artifact, outcome)?),
+            Ok(outcome) => println!("{}", describe(&artifact, outcome, options, &progress)?),
             Err(Failure::Failed(message)) => failures.push(message),
             Err(usage) => return Err(usage),
         }
@@ -110,7 +111,12 @@ fn fetch_all<'a>(
     }
 }
 
-fn describe(artifact: &Artifact, outcome: Outcome) -> Result<String, Failure> {
+fn describe(
+    artifact: &Artifact,
+    outcome: Outcome,
+    options: &FetchOptions,
+    progress: &dyn Progress,
+) -> Result<String, Failure> {
     let path = artifact.path.display();
     let how = match outcome {
         Outcome::AlreadyThere => "already there",
@@ -120,7 +126,6 @@ fn describe(artifact: &Artifact, outcome: Outcome) -> Result<String, Failure> {
     if artifact.sha256.is_some() {
         return Ok(format!("{path}: {how}, verified"));
     }
-    let sha256 = sha256_file(artifact.path)
-        .map_err(|e| Failure::failed(format!("cannot read '{path}': {e}")))?;
+    let sha256 = remembered_sha256(artifact.path, options, progress).map_err(Failure::failed)?;
     Ok(format!("{path}: {how}, not verified; sha256 {sha256}"))
 }
