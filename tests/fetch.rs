@@ -570,15 +570,16 @@ fn the_models_and_corpora_of_an_experiment_are_fetched() {
         command.env("PPLX_CACHE", &place.options.cache_dir);
         finish(command)
     };
-    // The first request is refused: the model fails, the corpus is fetched.
+    // The first request is refused.
     let (code, out, err) = run();
     assert_eq!(code, Some(1), "{out}{err}");
     assert!(err.contains("/a.gguf: the server answered 404"), "{err}");
-    assert!(out.contains("b.txt: downloaded, verified"), "{out}");
     let (code, out, err) = run();
     assert_eq!(code, Some(0), "{err}");
     assert!(out.contains("a.gguf: downloaded, verified"), "{out}");
-    assert!(out.contains("b.txt: already there, verified"), "{out}");
+    assert!(out.contains("b.txt: downloaded, verified"), "{out}");
+    let (_, out, _) = run();
+    assert!(out.contains("a.gguf: already there, verified"), "{out}");
     let read = |p: &str| std::fs::read(place.dir.path().join(p)).unwrap();
     assert!(read("m/a.gguf") == model && read("c/b.txt") == corpus);
 

@@ -39,6 +39,18 @@ impl Mode {
         }
     }
 
+    /// Stride and unscored prefix, where the mode has them.
+    pub fn parameters(&self) -> (Option<usize>, Option<usize>) {
+        match *self {
+            Mode::SlidingWindow {
+                stride,
+                unscored_prefix,
+            } => (Some(stride), Some(unscored_prefix)),
+            Mode::TeacherForced => (None, None),
+            Mode::LlamaCppStrided { stride } => (Some(stride), None),
+        }
+    }
+
     /// The mode with this name and these parameters; `None` where the name is
     /// unknown or its parameters are other ones.
     pub fn from_parts(

@@ -91,14 +91,7 @@ const FAILED: &str = "failed: ";
 impl From<&ResultRow> for ResultRecord {
     fn from(row: &ResultRow) -> Self {
         let p = row.provenance.clone();
-        let (stride, unscored_prefix) = match p.geometry.mode {
-            Mode::SlidingWindow {
-                stride,
-                unscored_prefix,
-            } => (Some(stride), Some(unscored_prefix)),
-            Mode::TeacherForced => (None, None),
-            Mode::LlamaCppStrided { stride } => (Some(stride), None),
-        };
+        let (stride, unscored_prefix) = p.geometry.mode.parameters();
         let figures = row.figures();
         let reference = figures.and_then(|f| f.reference.as_ref());
         ResultRecord {

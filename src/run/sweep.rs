@@ -302,7 +302,9 @@ impl Cache {
         let tokens = match self.tokens.get(path) {
             Some(tokens) => tokens.clone(),
             None => {
-                let tokens = self.disk.tokenize(path, loaded.tokenizer()?, DEFAULT_CHUNK)?;
+                let tokens = self
+                    .disk
+                    .tokenize(path, loaded.tokenizer()?, DEFAULT_CHUNK)?;
                 let tokens = Arc::new(tokens);
                 self.tokens.insert(path.clone(), tokens.clone());
                 tokens
