@@ -355,6 +355,20 @@ fn refusals_of_the_server_say_what_to_do() {
 }
 
 #[test]
+fn a_file_of_unknown_length_is_only_taken_with_its_hash() {
+    let body = content(19, 10_000);
+    let hash = sha256(&body);
+    let served = body.clone();
+    let server = serve(move |_, _| Reply::new(200, &served).without_length());
+    let place = Place::new();
+    let sources = [server.url("/m")];
+    let error = place.error(&sources, None);
+    assert!(error.contains("how long the file is"), "{error}");
+    place.ensure(&sources, Some(&hash)).unwrap();
+    assert!(place.fetched() == body);
+}
+
+#[test]
 fn nobody_listening_is_a_network_error() {
     let url = {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -521,6 +535,61 @@ fn the_command_reports_the_outcome_and_exit_codes() {
     assert_eq!(code, Some(2));
     assert!(err.contains("64 hexadecimal digits"), "{err}");
     assert!(place.fetched() == body);
+}
+
+#[test]
+fn the_models_and_corpora_of_an_experiment_are_fetched() {
+    use pplx::gguf::{GgufWriter, Value};
+    let model = GgufWriter::new("llama")
+        .meta("llama.block_count", Value::U32(1))
+        .meta("llama.embedding_length", Value::U32(8))
+        .f32_tensor("token_embd.weight", &[8, 4], &[0.5; 32])
+        .to_bytes();
+    let corpus = b"It was a dark and stormy night. ".repeat(2_000);
+    let (model_hash, corpus_hash) = (sha256(&model), sha256(&corpus));
+    let (model_served, corpus_served) = (model.clone(), corpus.clone());
+    let server = serve(move |request, n| match request.path.as_str() {
+        "/a.gguf" if n > 0 => Reply::file(request, &model_served, None),
+        "/b.txt" => Reply::file(request, &corpus_served, None),
+        _ => Reply::new(404, b""),
+    });
+    let place = Place::new();
+    let (a, b) = (server.url("/a.gguf"), server.url("/b.txt"));
+    let dir = place.dir.path().display();
+    let toml = format!(
+        "name = \"x\"\n[sweep]\ncorpora = [\"b\"]\ncontexts = [64]\n\
+         [[models]]\npath = \"{dir}/m/a.gguf\"\nsource = \"{a}\"\nsha256 = \"{model_hash}\"\n\
+         [[corpora]]\nname = \"b\"\npath = \"{dir}/c/b.txt\"\nsource = \"{b}\"\n\
+         sha256 = \"{corpus_hash}\"\n"
+    );
+    let file = place.dir.path().join("x.toml");
+    std::fs::write(&file, toml).unwrap();
+    let run = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pplx"));
+        command.arg("fetch").arg(&file);
+        command.env("PPLX_CACHE", &place.options.cache_dir);
+        finish(command)
+    };
+    // The first request is refused.
+    let (code, out, err) = run();
+    assert_eq!(code, Some(1), "{out}{err}");
+    assert!(err.contains("/a.gguf: the server answered 404"), "{err}");
+    let (code, out, err) = run();
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains("a.gguf: downloaded, verified"), "{out}");
+    assert!(out.contains("b.txt: downloaded, verified"), "{out}");
+    let (_, out, _) = run();
+    assert!(out.contains("a.gguf: already there, verified"), "{out}");
+    let read = |p: &str| std::fs::read(place.dir.path().join(p)).unwrap();
+    assert!(read("m/a.gguf") == model && read("c/b.txt") == corpus);
+
+    // A source by itself, without a place to put it, is a usage error.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pplx"));
+    command.arg("fetch").arg(&a);
+    command.env("PPLX_CACHE", &place.options.cache_dir);
+    let (code, _, err) = finish(command);
+    assert_eq!(code, Some(2));
+    assert!(err.contains("--output PATH"), "{err}");
 }
 
 /// The routes of the hub that its client needs: metadata by a request for one

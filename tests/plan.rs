@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use pplx::gguf::{GgufWriter, Value};
+use pplx::gguf::{Array, GgufWriter, Value};
 
 const EXPERIMENT: &str = r#"name = "x"
 description = "two contexts"
@@ -19,6 +19,11 @@ path = "m/a.gguf"
 windows = 9
 "#;
 
+fn strings(items: &[&str]) -> Value {
+    let items = items.iter().map(|s| (*s).to_owned()).collect();
+    Value::Array(Array::String(items))
+}
+
 struct Project(tempfile::TempDir);
 
 impl Project {
@@ -33,6 +38,10 @@ impl Project {
             .meta("llama.block_count", Value::U32(2))
             .meta("llama.embedding_length", Value::U32(8))
             .meta("llama.context_length", Value::U32(128))
+            .meta("tokenizer.ggml.model", Value::String("gpt2".to_owned()))
+            .meta("tokenizer.ggml.pre", Value::String("smollm".to_owned()))
+            .meta("tokenizer.ggml.tokens", strings(&["a", "aa"]))
+            .meta("tokenizer.ggml.merges", strings(&["a a"]))
             .f32_tensor("token_embd.weight", &[8, 10], &[0.0; 80])
             .write(dir.path().join("m/a.gguf"))
             .unwrap();
@@ -41,12 +50,13 @@ impl Project {
 
     fn command(&self, folder: &Path, file: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pplx"));
-        // Variables of other parts of pplx are no settings.
+        // Variables of other parts of pplx and of other programs are no settings.
         command
             .current_dir(folder)
             .args(["plan", file])
             .env("PPLX_SHARED", "/elsewhere")
-            .env("PPLX_CACHE", "/elsewhere");
+            .env("PPLX_CACHE", "/elsewhere")
+            .env("PPLX_API_KEY", "not ours");
         command
     }
 
@@ -87,6 +97,15 @@ fn the_matrix_is_printed() {
     ] {
         assert!(text.contains(expected), "{expected}\n in\n{text}");
     }
+}
+
+#[test]
+fn tokens_are_counted_when_asked() {
+    let project = Project::new(&EXPERIMENT.replace("windows = 9", "windows = 1000"));
+    let text = stdout(&project.plan().arg("--count-tokens").output().unwrap());
+    // 4,000 times "a" are 2,000 tokens "aa", and 2,000 / 64 is 31.
+    let row = "a/t.txt/64/sw-s64-p33/cpu/exact/w1000       31     961 ";
+    assert!(text.contains(row), "{text}");
 }
 
 #[test]
@@ -153,6 +172,11 @@ fn mistakes_name_their_layer() {
         error,
         "pplx: environment variable PPLX_LIMITS__WINDOWS: 'windows' must be a whole number, found \
          the string \"many\"\n"
+    );
+    let error = env("PPLX_NAME", "a/b");
+    assert!(
+        error.contains("environment variable PPLX_NAME: 'a/b' cannot name result files"),
+        "{error}"
     );
     let error = env("PPLX_SWEEP__CONTXTS", "[4]");
     assert!(

@@ -6,7 +6,8 @@ use super::Failure;
 use super::inputs::{Ensured, ensure_all, failure};
 use crate::experiment::Experiment;
 use crate::fetch::{
-    Artifact, FetchOptions, Outcome, TerminalProgress, ensure, parse_source, sha256_file,
+    Artifact, FetchOptions, Outcome, Progress, TerminalProgress, ensure, parse_source,
+    remembered_sha256,
 };
 use crate::plan::Plan;
 
@@ -54,8 +55,9 @@ fn fetch_one(args: &Args, output: &Path, options: &FetchOptions) -> Result<(), F
         sources: &args.inputs,
         sha256: args.sha256.as_deref(),
     };
-    let outcome = ensure(&artifact, options, &TerminalProgress::new()).map_err(failure)?;
-    print(&Ensured { artifact, outcome })
+    let progress = TerminalProgress::new();
+    let outcome = ensure(&artifact, options, &progress).map_err(failure)?;
+    print(&Ensured { artifact, outcome }, options, &progress)
 }
 
 fn fetch_experiment(args: &Args, options: &FetchOptions) -> Result<(), Failure> {
@@ -64,16 +66,26 @@ fn fetch_experiment(args: &Args, options: &FetchOptions) -> Result<(), Failure> 
             "name one experiment, or one file's sources and its place with --output PATH",
         ));
     };
+    if parse_source(file).is_ok() {
+        return Err(Failure::usage(format!(
+            "'{file}' is a source; say with --output PATH where the file is to be"
+        )));
+    }
     let experiment = Experiment::load(file, &args.sets).map_err(Failure::usage)?;
     let plan = Plan::new(&experiment).map_err(Failure::usage)?;
-    for ensured in ensure_all(&plan, options, &TerminalProgress::new())? {
-        print(&ensured)?;
+    let progress = TerminalProgress::new();
+    for ensured in ensure_all(&plan, options, &progress)? {
+        print(&ensured, options, &progress)?;
     }
     Ok(())
 }
 
 /// A line about a file that was made sure of.
-fn print(ensured: &Ensured) -> Result<(), Failure> {
+fn print(
+    ensured: &Ensured,
+    options: &FetchOptions,
+    progress: &dyn Progress,
+) -> Result<(), Failure> {
     let how = match ensured.outcome {
         Outcome::AlreadyThere => "already there",
         Outcome::FromCache => "from the cache",
@@ -83,8 +95,7 @@ fn print(ensured: &Ensured) -> Result<(), Failure> {
     match ensured.artifact.sha256 {
         Some(_) => println!("{}: {how}, verified", path.display()),
         None => {
-            let sha256 = sha256_file(path)
-                .map_err(|e| Failure::failed(format!("cannot read '{}': {e}", path.display())))?;
+            let sha256 = remembered_sha256(path, options, progress).map_err(failure)?;
             println!("{}: {how}, not verified; sha256 {sha256}", path.display());
         }
     }

@@ -1,15 +1,20 @@
 //! `pplx plan`: print the runs an experiment expands to. Reads headers and file
-//! sizes only; nothing is fetched, tokenized or loaded.
+//! sizes, and tokenizes where asked to; nothing is fetched, no weight is read.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::{Value, json};
 
 use super::Failure;
+use crate::corpus::{DEFAULT_CHUNK, tokenize_file};
 use crate::experiment::Experiment;
+use crate::gguf::Gguf;
 use crate::plan::{Estimate, Plan, RunSpec, Tokens, Work, assumed_gflops};
+use crate::tokenizer::Tokenizer;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -19,6 +24,10 @@ pub struct Args {
     /// Override a setting, for example --set limits.windows=4.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
+    /// Tokenize the corpora that are on disk, for exact numbers of windows and
+    /// scored tokens.
+    #[arg(long)]
+    count_tokens: bool,
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
@@ -33,11 +42,16 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let experiment = Experiment::load(&args.file, &args.sets).map_err(Failure::usage)?;
     let plan = Plan::new(&experiment).map_err(Failure::usage)?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let rows: Vec<(&RunSpec, Estimate)> = plan
-        .runs
-        .iter()
-        .map(|run| (run, Estimate::new(run, None, assumed_gflops(threads))))
-        .collect();
+    let counts = match args.count_tokens {
+        true => token_counts(&plan)?,
+        false => HashMap::new(),
+    };
+    let estimate = |run: &RunSpec| {
+        let tokens = counts.get(&names(run)).copied();
+        Estimate::new(run, tokens, assumed_gflops(threads))
+    };
+    let rows: Vec<(&RunSpec, Estimate)> =
+        plan.runs.iter().map(|run| (run, estimate(run))).collect();
     let out = match args.format {
         Format::Text => text(&plan, &rows, threads),
         Format::Json => json(&plan, &rows, threads)?,
@@ -48,6 +62,31 @@ pub fn run(args: Args) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Model and corpus: what the number of tokens depends on.
+fn names(run: &RunSpec) -> (String, String) {
+    (run.model.name.clone(), run.corpus.name.clone())
+}
+
+/// The tokens of each corpus for each model, where both are on disk.
+fn token_counts(plan: &Plan) -> Result<HashMap<(String, String), usize>, Failure> {
+    let mut counts = HashMap::new();
+    for model in plan.models().into_iter().filter(|m| m.facts.is_some()) {
+        let gguf = Gguf::open(&model.path).map_err(Failure::usage)?;
+        let tokenizer = Tokenizer::from_gguf(gguf.metadata(), &model.tokenizer_options())
+            .map_err(Failure::usage)?;
+        let runs = plan.runs.iter().filter(|r| Arc::ptr_eq(&r.model, model));
+        for run in runs.filter(|r| r.corpus.bytes.is_some()) {
+            if counts.contains_key(&names(run)) {
+                continue;
+            }
+            let tokens = tokenize_file(&run.corpus.path, &tokenizer, DEFAULT_CHUNK)
+                .map_err(Failure::usage)?;
+            counts.insert(names(run), tokens.ids.len());
+        }
+    }
+    Ok(counts)
 }
 
 fn text(plan: &Plan, rows: &[(&RunSpec, Estimate)], threads: usize) -> String {
@@ -83,8 +122,8 @@ fn text(plan: &Plan, rows: &[(&RunSpec, Estimate)], threads: usize) -> String {
     }
     out += "\n";
     out += &format!(
-        "~ is an estimate: tokens as bytes/4 where a corpus is not tokenized; memory as all \
-         weights in f32\nand one window's activations; time at an assumed {} GFLOP/s ({threads} \
+        "~ is an estimate: tokens as bytes/4 (--count-tokens counts them); memory as all weights \
+         in f32 and\none window's activations; time at an assumed {} GFLOP/s ({threads} \
          threads).\n",
         assumed_gflops(threads)
     );

@@ -15,9 +15,8 @@ use figment::{Figment, Metadata, Profile, Provider};
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostics::{Diagnostic, Diagnostics, Location};
+use super::schema::TOP_KEYS;
 
-/// Environment variables with our prefix that other parts of pplx read.
-const OTHER_VARIABLES: [&str; 2] = ["CACHE", "SHARED"];
 const ENV_PREFIX: &str = "PPLX_";
 
 const DEFAULTS: &str = r#"
@@ -152,9 +151,14 @@ fn one(at: &Location, message: String) -> Diagnostics {
     }])
 }
 
+/// Variables with our prefix that have the form of a setting. Others are left
+/// alone: `PPLX_CACHE` is not a setting, `PPLX_API_KEY` not even ours.
 fn environment() -> impl Provider {
     let env = Env::prefixed(ENV_PREFIX)
-        .ignore(&OTHER_VARIABLES)
+        .filter(|key| {
+            let key = key.as_str().to_ascii_lowercase();
+            key.contains("__") || TOP_KEYS.contains(&key.as_str())
+        })
         .split("__");
     Named(ENV_LAYER, env)
 }

@@ -62,7 +62,7 @@ pub struct Context {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelEntry {
     pub files: ModelFiles,
-    /// Replaces the pre-tokenizer that the file names.
+    /// The pre-tokenizer, for a file that names none.
     pub pre: Option<String>,
     /// Overrides whether BOS is added.
     pub bos: Option<bool>,

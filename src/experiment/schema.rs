@@ -16,7 +16,7 @@ use crate::eval::Limits;
 use crate::fetch::parse_source;
 use crate::results::Gate;
 
-const TOP_KEYS: [&str; 9] = [
+pub(super) const TOP_KEYS: [&str; 9] = [
     "name",
     "description",
     "sweep",

@@ -155,6 +155,12 @@ fn mistakes_are_located() {
             "contexts = [256, \"é\", 512]",
             "x.toml:4:18: 'contexts[1]' must be a whole number, found the string \"é\"",
         ),
+        // Columns count characters, not bytes.
+        (
+            "corpora = [\"c.txt\"]",
+            "corpora = [\"é\", 3]",
+            "x.toml:3:17: 'corpora[1]' must be a string, found the number 3",
+        ),
         (
             "contexts = [256]",
             "contexts = [0]",

@@ -126,6 +126,13 @@ impl Download<'_> {
                 self.protocol("the server insists on compressing the file"),
             ));
         }
+        let chunked = head.headers.contains_key("transfer-encoding");
+        if total.is_none() && !chunked && !self.transfer.hashed {
+            return Err(Failure::Final(self.protocol(
+                "the server does not say how long the file is, so that a broken download would \
+                 look like a whole one; give the file's sha256",
+            )));
+        }
         self.save_resume(validator(&head.headers))?;
         self.copy(body, start, total)?;
         self.finish()

@@ -19,6 +19,7 @@ use crate::experiment::{
     self, Collector, Context, Diagnostics, Exclude, Experiment, Located, Location,
 };
 use crate::results::Gate;
+use crate::tokenizer;
 
 pub use crate::experiment::Numerics;
 pub use estimate::{Estimate, Tokens, Work, assumed_gflops};
@@ -33,13 +34,24 @@ pub struct ModelSpec {
     /// Parts to be concatenated; empty if the file cannot be fetched.
     pub source: Vec<String>,
     pub sha256: Option<String>,
-    /// Replaces the pre-tokenizer that the file names.
+    /// The pre-tokenizer, for a file that names none.
     pub pre: Option<String>,
     /// Overrides whether BOS is added.
     pub bos: Option<bool>,
     pub parse_special: bool,
     /// What its header says; `None` if the file is not there (yet).
     pub facts: Option<ModelFacts>,
+}
+
+impl ModelSpec {
+    /// What the experiment says of the model's tokenizer.
+    pub fn tokenizer_options(&self) -> tokenizer::Options {
+        tokenizer::Options {
+            parse_special: self.parse_special,
+            pre: self.pre.clone(),
+            add_bos: self.bos,
+        }
+    }
 }
 
 /// A corpus of the sweep.

@@ -24,6 +24,7 @@ pub struct Reply {
     headers: Vec<(String, String)>,
     body: Vec<u8>,
     cut_after: Option<usize>,
+    sized: bool,
 }
 
 impl Reply {
@@ -33,6 +34,7 @@ impl Reply {
             headers: Vec::new(),
             body: body.to_vec(),
             cut_after: None,
+            sized: true,
         }
     }
 
@@ -44,6 +46,12 @@ impl Reply {
     /// Closes the connection after so many bytes of the body.
     pub fn cut_after(mut self, bytes: usize) -> Self {
         self.cut_after = Some(bytes);
+        self
+    }
+
+    /// Sends no Content-Length: the body ends where the connection does.
+    pub fn without_length(mut self) -> Self {
+        self.sized = false;
         self
     }
 
@@ -148,10 +156,9 @@ fn write_reply(mut stream: &TcpStream, reply: &Reply, end: usize) -> std::io::Re
     for (name, value) in &reply.headers {
         write!(stream, "{name}: {value}\r\n")?;
     }
-    let length = reply.body.len();
-    write!(
-        stream,
-        "Content-Length: {length}\r\nConnection: close\r\n\r\n"
-    )?;
+    if reply.sized {
+        write!(stream, "Content-Length: {}\r\n", reply.body.len())?;
+    }
+    write!(stream, "Connection: close\r\n\r\n")?;
     stream.write_all(&reply.body[..end])
 }
