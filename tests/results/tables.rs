@@ -504,7 +504,7 @@ fn terminal_table_is_aligned_and_says_what_failed() {
         lines[2..],
         [
             "b                 failed: no memory",
-            "    reference: none",
+            "    note: none",
             "    note: two lines"
         ]
     );
