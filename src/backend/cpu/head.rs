@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use super::gemm::{self, PANEL, Product};
 use super::isa::Isa;
 use super::math::{self, LogSumExp};
-use super::weights;
+use super::{norm, weights};
 use crate::backend::{BackendError, Target};
 use crate::gguf::Gguf;
 use crate::model::Head;
@@ -38,8 +38,10 @@ pub(super) fn target_nll(
         .zip(targets.par_chunks(ROWS))
         .for_each(|(rows, targets)| {
             for (row, target) in rows.chunks_exact_mut(n).zip(targets) {
-                let x = &hidden[target.row * n..][..n];
-                math::rms_norm(isa, x, &head.norm.weight.values, head.norm.eps, row);
+                row.copy_from_slice(&hidden[target.row * n..][..n]);
+                if let Some(norm) = &head.norm {
+                    norm::apply(isa, norm, row);
+                }
             }
         });
     let mut partials = vec![
@@ -63,6 +65,12 @@ pub(super) fn target_nll(
                     gemm::multiply(isa, Product::full(rows, n_rows, &w), logits, n_run);
                     let each = partials.iter_mut().zip(targets);
                     for ((p, target), logits) in each.zip(logits.chunks_exact_mut(n_run)) {
+                        if let Some(bias) = &head.bias {
+                            math::add(isa, logits, &bias.values[first..first + n_run]);
+                        }
+                        if head.scale != 1.0 {
+                            math::scale(isa, logits, head.scale);
+                        }
                         if let Some(cap) = head.softcap {
                             math::softcap(isa, logits, cap);
                         }
