@@ -101,7 +101,7 @@ impl Diff {
                 cells[3] = sigma_text(d.unpaired_sigma);
                 match &d.paired {
                     Ok(p) => {
-                        cells[4] = format!("{} ± {:.1e}", signed(p.mean, 6), p.se);
+                        cells[4] = format!("{} ± {}", signed(p.mean, 6), se_text(p.se));
                         cells[5] = signed(p.t(), 2);
                     }
                     Err(_) => "unpaired".clone_into(&mut cells[4]),
@@ -169,13 +169,21 @@ fn judged_text(d: &Difference) -> String {
     let unpaired = sigma_text(d.unpaired_sigma);
     match &d.paired {
         Ok(p) => format!(
-            "paired, {} windows: Δ ln PPL {} ± {:.2e}, t {}   (unpaired σ {unpaired})",
+            "paired, {} windows: Δ ln PPL {} ± {}, t {}   (unpaired σ {unpaired})",
             p.windows,
             signed(p.mean, 6),
-            p.se,
+            se_text(p.se),
             signed(p.t(), 2)
         ),
         Err(why) => format!("unpaired σ {unpaired}   (no paired test: {why})"),
+    }
+}
+
+fn se_text(se: f64) -> String {
+    if se == 0.0 {
+        "0".to_owned()
+    } else {
+        format!("{se:.1e}")
     }
 }
 

@@ -64,12 +64,10 @@ pub fn table<'a>(rows: impl IntoIterator<Item = &'a ResultRow>) -> String {
         }
         out += line.trim_end();
         out.push('\n');
-        for (label, note) in row
-            .iter()
-            .flat_map(|r| [("reference", &r.ref_note), ("note", &r.note)])
-            .filter(|(_, note)| !note.is_empty())
-        {
-            out += &format!("    {label}: {}\n", one_line(note));
+        for note in row.iter().flat_map(|r| [&r.ref_note, &r.note]) {
+            if !note.is_empty() {
+                out += &format!("    note: {}\n", one_line(note));
+            }
         }
     }
     out

@@ -441,6 +441,35 @@ fn windows_of_an_interrupted_save_are_dropped() {
     );
 }
 
+/// Tables in the repository are what this version would write.
+#[test]
+fn committed_tables_read_and_write_back_to_the_same_bytes() {
+    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["quickstart"] {
+        for file in [format!("{name}.csv"), format!("{name}.windows.csv")] {
+            fs::copy(committed.join(&file), dir.path().join(file)).unwrap();
+        }
+        let before = Tables::load(dir.path(), name).unwrap();
+        before.save().unwrap();
+        for file in [format!("{name}.csv"), format!("{name}.windows.csv")] {
+            let bytes = |d: &Path| fs::read(d.join(&file)).unwrap();
+            assert!(bytes(&committed) == bytes(dir.path()), "{file}");
+        }
+    }
+}
+
+/// What a resumed sweep does with kept rows.
+#[test]
+fn rows_can_be_annotated_again() {
+    let (row, windows) = finished("a", &nll(2.0, 0.0));
+    let mut t = Tables::new(Path::new("unused"), "t");
+    t.put(row, windows, Some(timing())).unwrap();
+    t.update(|row| row.ref_note = "none".into());
+    assert_eq!(t.get("a").unwrap().ref_note, "none");
+    assert_eq!(t.windows("a").len(), 4);
+}
+
 #[test]
 fn terminal_table_is_aligned_and_says_what_failed() {
     let (mut a, _) = finished("smollm2/wiki/512", &nll(2.0, 0.0));
@@ -475,7 +504,7 @@ fn terminal_table_is_aligned_and_says_what_failed() {
         lines[2..],
         [
             "b                 failed: no memory",
-            "    reference: none",
+            "    note: none",
             "    note: two lines"
         ]
     );
