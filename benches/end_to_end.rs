@@ -31,7 +31,10 @@ fn main() {
         eprintln!("usage: end_to_end MODEL CORPUS [CONTEXT [WINDOWS [ROUNDS]]]");
         return;
     };
-    let number = |i: usize, default| rest.get(i).map_or(default, |s| s.parse().expect("a number"));
+    let number = |i: usize, default| {
+        rest.get(i)
+            .map_or(default, |s| s.parse().expect("a number"))
+    };
     let job = Job {
         model: model.clone(),
         corpus: corpus.clone(),
@@ -88,8 +91,8 @@ fn pplx(job: &Job) -> f64 {
         bos: tokenizer.bos().filter(|_| tokenizer.add_bos()),
         batch: None,
     };
-    let m = measure(&loaded, &tokens.ids, settings, &mut |_| true)
-        .unwrap_or_else(|e| panic!("{e}"));
+    let m =
+        measure(&loaded, &tokens.ids, settings, &mut |_| true).unwrap_or_else(|e| panic!("{e}"));
     m.evaluated as f64 / m.seconds
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use super::Failure;
+use crate::experiment::Experiment;
 use crate::results::Gate;
 use crate::results::diff::{Diff, Side};
 
@@ -29,6 +30,9 @@ pub struct Args {
     /// Largest difference in standard errors, in either direction
     #[arg(long, value_name = "SIGMA", allow_negative_numbers = true)]
     max_sigma: Option<f64>,
+    /// Take the bounds of this experiment's [gate] where no option sets one
+    #[arg(long, value_name = "FILE")]
+    experiment: Option<PathBuf>,
     /// How to print the comparison
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -43,9 +47,13 @@ enum Format {
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
+    let declared = match &args.experiment {
+        Some(file) => Experiment::load(file, &[]).map_err(Failure::usage)?.gate,
+        None => Gate::default(),
+    };
     let gate = Gate {
-        max_delta_pct: args.max_delta_pct,
-        max_sigma: args.max_sigma,
+        max_delta_pct: args.max_delta_pct.or(declared.max_delta_pct),
+        max_sigma: args.max_sigma.or(declared.max_sigma),
     };
     gate.check().map_err(Failure::usage)?;
     let a = Side::load(&args.a).map_err(Failure::usage)?;

@@ -285,12 +285,7 @@ impl Cache {
         spec: &RunSpec,
         n_threads: usize,
     ) -> Result<(&LoadedModel, Arc<CorpusTokens>), RunError> {
-        let options = tokenizer::Options {
-            parse_special: spec.model.parse_special,
-            pre: spec.model.pre.clone(),
-            add_bos: spec.model.bos,
-        };
-        let key = (spec.model.path.clone(), options);
+        let key = (spec.model.path.clone(), spec.model.tokenizer_options());
         let loaded = match self.model.take() {
             Some((old, loaded)) if old == key => loaded,
             old => {
