@@ -46,7 +46,8 @@ impl Project {
             .current_dir(folder)
             .args(["plan", file])
             .env("PPLX_SHARED", "/elsewhere")
-            .env("PPLX_CACHE", "/elsewhere");
+            .env("PPLX_CACHE", "/elsewhere")
+            .env_remove("PPLX_MODELS");
         command
     }
 
