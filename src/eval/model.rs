@@ -89,15 +89,15 @@ impl<M: LogitsModel> FromLogits<M> {
                     n_vocab,
                 });
             };
-            let value = log_sum_exp(logits) - f64::from(logit);
-            if !value.is_finite() {
+            // One of −∞ would leave the sum finite.
+            if !logits.iter().all(|l| l.is_finite()) {
                 return Err(BackendError::NotFinite {
                     sequence,
                     position: row,
                     stage: crate::backend::Stage::Logits,
                 });
             }
-            nll.push(value);
+            nll.push(log_sum_exp(logits) - f64::from(logit));
         }
         Ok(nll)
     }

@@ -2,6 +2,8 @@
 //! helper is used in each.
 #![allow(dead_code)]
 
+pub mod tiny;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -122,4 +124,10 @@ pub fn differences(ours: &[TokenNll], reference: &[TokenNll]) -> (f64, f64) {
         sum += a.nll - b.nll;
     }
     (max, (sum / ours.len() as f64).abs())
+}
+
+/// The bits of all NLLs, for comparisons that allow no difference.
+pub fn bits(scores: &[WindowScore]) -> Vec<u64> {
+    let nll = scores.iter().flat_map(|s| &s.nll);
+    nll.map(|x| x.to_bits()).collect()
 }

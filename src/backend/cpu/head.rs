@@ -21,6 +21,8 @@ const ROWS: usize = 56;
 struct Partial {
     lse: LogSumExp,
     logit: f32,
+    /// Whether all logits so far were; the sum does not show one of −∞.
+    finite: bool,
 }
 
 /// `−ln p(target)` for each target, or the number of the first target whose
@@ -48,6 +50,7 @@ pub(super) fn target_nll(
         Partial {
             lse: LogSumExp::default(),
             logit: f32::NAN,
+            finite: true,
         };
         targets.len()
     ];
@@ -71,6 +74,7 @@ pub(super) fn target_nll(
                         if head.scale != 1.0 {
                             math::scale(isa, logits, head.scale);
                         }
+                        p.finite &= math::all_finite(isa, logits);
                         if let Some(cap) = head.softcap {
                             math::softcap(isa, logits, cap);
                         }
@@ -83,12 +87,9 @@ pub(super) fn target_nll(
                 },
             );
     }
-    let nll: Vec<f64> = partials
-        .iter()
-        .map(|p| p.lse.value() - f64::from(p.logit))
-        .collect();
-    Ok(match nll.iter().position(|x| !x.is_finite()) {
-        Some(i) => Err(i),
-        None => Ok(nll),
-    })
+    if let Some(i) = partials.iter().position(|p| !p.finite) {
+        return Ok(Err(i));
+    }
+    let nll = partials.iter().map(|p| p.lse.value() - f64::from(p.logit));
+    Ok(Ok(nll.collect()))
 }

@@ -160,11 +160,13 @@ multiversion! {
 }
 
 multiversion! {
-    /// `x ← cap · tanh(x / cap)`, as `cap · (1 − 2 / (e^(2x/cap) + 1))`.
+    /// `x ← cap · tanh(x / cap)`, as `cap · (1 − 2 / (e^(2x/cap) + 1))`. An infinite
+    /// `x` becomes NaN: capped it would look like any other.
     pub fn softcap(xs: &mut [f32], cap: f32) {
         let inv = 2.0 / cap;
         for x in xs {
-            *x = cap * (1.0 - 2.0 / (exp32(*x * inv) + 1.0));
+            let nan_if_infinite = *x - *x;
+            *x = cap * (1.0 - 2.0 / (exp32(*x * inv) + 1.0)) + nan_if_infinite;
         }
     }
 }
@@ -343,7 +345,7 @@ impl Default for LogSumExp {
 }
 
 impl LogSumExp {
-    /// The logarithm of the sum; not finite where a logit was not.
+    /// The logarithm of the sum; not finite where a logit was NaN or +∞.
     pub fn value(&self) -> f64 {
         f64::from(self.max) + self.sum.ln()
     }
@@ -465,6 +467,11 @@ mod tests {
                     (f64::from(y) - want).abs() < 1e-5,
                     "softcap({x}) = {y}, not {want}"
                 );
+            }
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut xs = [0.0; 17].map(|_: f32| bad);
+                softcap(isa, &mut xs, 30.0);
+                assert!(xs.iter().all(|x| x.is_nan()), "{bad}");
             }
         });
     }
