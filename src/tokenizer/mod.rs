@@ -1,18 +1,23 @@
 //! From a GGUF vocabulary to token ids, exactly as llama.cpp makes them.
 //!
-//! The models of a vocabulary are `bpe` (byte-level BPE; `tokenizers` merges)
-//! and `spm` (SentencePiece BPE, our own). Before them, `special` takes special
+//! The models of a vocabulary are `bpe` (byte-level BPE; `tokenizers` merges),
+//! `spm` (SentencePiece BPE), `unigram` and `rwkv`, the latter three our own;
+//! each says why. Before them, `special` takes special
 //! tokens out of the text; `cut` says where a text can be taken apart without
 //! changing its tokens. What llama.cpp would guess (a missing or unknown
 //! pre-tokenizer) is an error here.
 
 mod bpe;
+mod charsmap;
 mod cut;
 mod error;
 mod pretokenizer;
+mod rwkv;
 mod special;
 mod spm;
 mod table;
+mod trie;
+mod unigram;
 mod vocab;
 
 use std::path::PathBuf;
@@ -43,6 +48,8 @@ pub struct Options {
 enum Model {
     Bpe(Box<bpe::ByteLevelBpe>),
     Spm(Box<spm::SpmBpe>),
+    Unigram(Box<unigram::Unigram>),
+    Rwkv(rwkv::Rwkv),
 }
 
 /// A tokenizer built from a GGUF vocabulary.
@@ -89,9 +96,8 @@ impl Tokenizer {
             "gpt2" => {
                 let definition = definition(meta, options)?;
                 defaults = Defaults {
-                    bos: None,
-                    eos: None,
                     add_bos: definition.add_bos,
+                    ..Defaults::NONE
                 };
                 let model = bpe::ByteLevelBpe::new(&vocab, meta, definition)?;
                 let cut = model.cut()?;
@@ -102,15 +108,34 @@ impl Tokenizer {
                     bos: Some(1),
                     eos: Some(2),
                     add_bos: true,
+                    add_eos: false,
                 };
                 let prefix = meta.bool("tokenizer.ggml.add_space_prefix")?;
                 let model = spm::SpmBpe::new(&vocab, prefix.unwrap_or(true))?;
                 let cut = model.cut();
                 (Model::Spm(Box::new(model)), cut)
             }
+            "t5" => {
+                defaults = Defaults {
+                    eos: Some(1),
+                    add_eos: true,
+                    ..Defaults::NONE
+                };
+                let unknown = vocab.special_id(meta, UNKNOWN_ID, Some(2))?;
+                let model = unigram::Unigram::new(&vocab, meta, unknown)?;
+                let cut = model.cut(&vocab);
+                (Model::Unigram(Box::new(model)), cut)
+            }
+            "rwkv" => {
+                defaults = Defaults::NONE;
+                let unknown = vocab.special_id(meta, UNKNOWN_ID, None)?;
+                let model = rwkv::Rwkv::new(&vocab, unknown);
+                let cut = model.cut(&vocab);
+                (Model::Rwkv(model), cut)
+            }
             other => {
                 return Err(unsupported(format!(
-                    "unknown tokenizer model '{other}'; 'gpt2' and 'llama' are supported"
+                    "the tokenizer model '{other}' is not supported; gpt2, llama, t5 and rwkv are"
                 )));
             }
         };
@@ -118,7 +143,8 @@ impl Tokenizer {
         let eos = vocab.special_id(meta, "tokenizer.ggml.eos_token_id", defaults.eos)?;
         let stored = meta.bool("tokenizer.ggml.add_bos_token")?;
         let add_bos = options.add_bos.or(stored).unwrap_or(defaults.add_bos);
-        let add_eos = meta.bool("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
+        let add_eos = meta.bool("tokenizer.ggml.add_eos_token")?;
+        let add_eos = add_eos.unwrap_or(defaults.add_eos);
         for (wanted, id, name) in [(add_bos, bos, "bos"), (add_eos, eos, "eos")] {
             if wanted && id.is_none() {
                 return Err(vocab.malformed(format!(
@@ -156,6 +182,8 @@ impl Tokenizer {
                 Fragment::Text(text) => match &self.model {
                     Model::Bpe(model) => model.encode(text, &mut ids)?,
                     Model::Spm(model) => model.encode(text, starts, &mut ids)?,
+                    Model::Unigram(model) => model.encode(text, starts, &mut ids),
+                    Model::Rwkv(model) => model.encode(text, &mut ids)?,
                 },
             }
             starts = matches!(fragment, Fragment::Token(_));
@@ -204,14 +232,19 @@ impl Tokenizer {
         self.add_eos
     }
 
-    /// The token that [`Self::add_bos`] puts before a text.
+    /// The token put before a text: BOS, if it is to be added. (llama.cpp adds
+    /// none with RWKV vocabularies, whatever the flags say.)
     pub fn prefix(&self) -> Option<u32> {
-        self.bos.filter(|_| self.add_bos)
+        self.bos.filter(|_| self.add_bos && self.wraps())
     }
 
-    /// The token that [`Self::add_eos`] puts behind a text.
+    /// The token put behind a text: EOS, if it is to be added.
     pub fn suffix(&self) -> Option<u32> {
-        self.eos.filter(|_| self.add_eos)
+        self.eos.filter(|_| self.add_eos && self.wraps())
+    }
+
+    fn wraps(&self) -> bool {
+        !matches!(self.model, Model::Rwkv(_))
     }
 
     /// The bytes of text that a token stands for: none for control and unknown
@@ -223,12 +256,13 @@ impl Tokenizer {
         };
         match (kind, &self.model) {
             (Kind::Control | Kind::Unknown, _) => Vec::new(),
+            (_, Model::Rwkv(_)) => rwkv::unescape(text),
             (Kind::UserDefined, _) => text.clone().into_bytes(),
             (Kind::Byte, _) => {
                 byte_token(text).map_or_else(|| text.clone().into_bytes(), |b| vec![b])
             }
             (_, Model::Bpe(_)) => bpe::decode(text),
-            (_, Model::Spm(_)) => text.replace('\u{2581}', " ").into_bytes(),
+            (_, Model::Spm(_) | Model::Unigram(_)) => text.replace('\u{2581}', " ").into_bytes(),
         }
     }
 
@@ -243,13 +277,28 @@ struct Defaults {
     bos: Option<u32>,
     eos: Option<u32>,
     add_bos: bool,
+    add_eos: bool,
 }
+
+impl Defaults {
+    const NONE: Self = Self {
+        bos: None,
+        eos: None,
+        add_bos: false,
+        add_eos: false,
+    };
+}
+
+const UNKNOWN_ID: &str = "tokenizer.ggml.unknown_token_id";
 
 /// Why a tokenizer model that llama.cpp knows is refused.
 fn refusal(kind: &str) -> Option<&'static str> {
     match kind {
         "bert" => Some("belongs to encoder models, which have no perplexity"),
         "none" | "no_vocab" => Some("means that the file holds no vocabulary; give token ids"),
+        "plamo2" | "hybriddna" | "whitespace" | "gemma4" | "test" => {
+            Some("is known to llama.cpp but not supported here; give token ids")
+        }
         _ => None,
     }
 }

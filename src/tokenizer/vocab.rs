@@ -37,6 +37,8 @@ impl Kind {
 pub(super) struct Vocab {
     pub path: PathBuf,
     pub texts: Vec<String>,
+    /// Kinds as stored in the file.
+    pub stored_kinds: Vec<Kind>,
     /// Kinds after llama.cpp's corrections.
     pub kinds: Vec<Kind>,
     /// Log-probabilities or merge priorities; empty where the file has none.
@@ -76,7 +78,7 @@ impl Vocab {
                 texts.len()
             ))
         };
-        let kinds = match meta.i64s(TYPES)? {
+        let stored_kinds = match meta.i64s(TYPES)? {
             None => vec![Kind::Normal; texts.len()],
             Some(codes) if codes.len() < texts.len() => return Err(short(TYPES, codes.len())),
             Some(codes) => codes[..texts.len()]
@@ -100,7 +102,8 @@ impl Vocab {
         }
         let mut vocab = Self {
             path,
-            kinds,
+            kinds: stored_kinds.clone(),
+            stored_kinds,
             texts,
             scores,
             index,
