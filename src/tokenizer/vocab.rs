@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::TokenizerError;
 use crate::gguf::{Array, Metadata, Value};
@@ -43,7 +44,7 @@ pub(super) struct Vocab {
     pub kinds: Vec<Kind>,
     /// Log-probabilities or merge priorities; empty where the file has none.
     pub scores: Vec<f32>,
-    pub index: HashMap<String, u32>,
+    pub index: Arc<HashMap<String, u32>>,
 }
 
 const TOKENS: &str = "tokenizer.ggml.tokens";
@@ -106,7 +107,7 @@ impl Vocab {
             stored_kinds,
             texts,
             scores,
-            index,
+            index: Arc::new(index),
         };
         vocab.correct_kinds(meta)?;
         Ok(vocab)

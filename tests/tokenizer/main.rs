@@ -1,5 +1,6 @@
 //! Token ids against llama.cpp's, whole and streamed.
 
+mod cli;
 mod corpus;
 mod errors;
 mod oracle;

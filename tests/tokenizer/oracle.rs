@@ -5,6 +5,7 @@
 use pplx::corpus::tokenize_file;
 use pplx::gguf::{Array, Gguf, Metadata, Value};
 use pplx::tokenizer::{Options, Tokenizer};
+use rayon::prelude::*;
 
 use crate::support::{cases, digest, model, pair_vocab, shared, with_special};
 
@@ -15,19 +16,17 @@ fn rows(csv: &str) -> impl Iterator<Item = Vec<&str>> {
 
 #[test]
 fn every_pre_tokenizer() {
-    let mut wrong = Vec::new();
     let rows: Vec<_> = rows(include_str!("pretokenizers.csv")).collect();
-    for row in &rows {
+    let differs = |row: &&Vec<&str>| {
         let [name, count, sha256] = row[..] else {
             panic!("{row:?}")
         };
         let gguf = pair_vocab(name);
         let tokenizer = Tokenizer::from_gguf(gguf.metadata(), &Options::default()).unwrap();
         let ids = cases().into_iter().map(|c| with_special(&tokenizer, c));
-        if digest(ids) != (count.parse().unwrap(), sha256.to_owned()) {
-            wrong.push(name);
-        }
-    }
+        digest(ids) != (count.parse().unwrap(), sha256.to_owned())
+    };
+    let wrong: Vec<_> = rows.par_iter().filter(differs).map(|row| row[0]).collect();
     assert!(wrong.is_empty(), "differ from llama.cpp: {wrong:?}");
     assert_eq!(rows.len(), 87);
 }

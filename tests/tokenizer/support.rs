@@ -108,3 +108,10 @@ pub fn with_special(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
     ids.extend(tokenizer.suffix());
     ids
 }
+
+/// A vocabulary that fixtures.py made.
+pub fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/tokenizer")
+        .join(name)
+}
