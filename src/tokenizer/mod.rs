@@ -1,6 +1,6 @@
 //! From a GGUF vocabulary to token ids, exactly as llama.cpp makes them.
 //!
-//! The models of a vocabulary are `bpe` (byte-level BPE; `tokenizers` merges),
+//! The models of a vocabulary are `bpe` (behind a pre-tokenizer; `tokenizers` merges),
 //! `spm` (SentencePiece BPE), `unigram` and `rwkv`, the latter three our own;
 //! each says why. Before them, `special` takes special
 //! tokens out of the text; `cut` says where a text can be taken apart without
@@ -28,6 +28,7 @@ use crate::gguf::{Metadata, Value};
 use cut::CutRule;
 pub use error::TokenizerError;
 use special::{Fragment, SpecialTokens};
+use table::Bos;
 use vocab::{Kind, Vocab};
 
 /// Counts changes of this module that change ids, for [`Tokenizer::fingerprint`].
@@ -46,7 +47,7 @@ pub struct Options {
 }
 
 enum Model {
-    Bpe(Box<bpe::ByteLevelBpe>),
+    Bpe(Box<bpe::Bpe>),
     Spm(Box<spm::SpmBpe>),
     Unigram(Box<unigram::Unigram>),
     Rwkv(rwkv::Rwkv),
@@ -82,8 +83,7 @@ impl Tokenizer {
             return Err(unsupported(format!("the tokenizer model '{kind}' {why}")));
         }
         let vocab = Vocab::from_gguf(meta)?;
-        let bytewise = kind == "gpt2";
-        if let (false, Some(asked)) = (bytewise, &options.pre) {
+        if let (true, Some(asked)) = (kind != "gpt2", &options.pre) {
             return Err(TokenizerError::PreTokenizerUnused {
                 path: vocab.path.clone(),
                 asked: asked.clone(),
@@ -92,14 +92,19 @@ impl Tokenizer {
         }
         let special = SpecialTokens::new(&vocab, meta, options.parse_special)?;
         let defaults;
+        let mut always_bos = false;
         let (model, cut) = match kind {
-            "gpt2" => {
-                let definition = definition(meta, options)?;
+            "gpt2" | "gemma4" => {
+                let definition = match kind {
+                    "gpt2" => definition(meta, options)?,
+                    own => known_definition(meta, own)?,
+                };
+                always_bos = definition.bos == Bos::Always;
                 defaults = Defaults {
-                    add_bos: definition.add_bos,
+                    add_bos: definition.bos == Bos::ByDefault,
                     ..Defaults::NONE
                 };
-                let model = bpe::ByteLevelBpe::new(&vocab, meta, definition)?;
+                let model = bpe::Bpe::new(&vocab, meta, definition)?;
                 let cut = model.cut()?;
                 (Model::Bpe(Box::new(model)), cut)
             }
@@ -135,14 +140,15 @@ impl Tokenizer {
             }
             other => {
                 return Err(unsupported(format!(
-                    "the tokenizer model '{other}' is not supported; gpt2, llama, t5 and rwkv are"
+                    "the tokenizer model '{other}' is not supported; gpt2, llama, t5, rwkv and gemma4 are"
                 )));
             }
         };
         let bos = vocab.special_id(meta, "tokenizer.ggml.bos_token_id", defaults.bos)?;
         let eos = vocab.special_id(meta, "tokenizer.ggml.eos_token_id", defaults.eos)?;
         let stored = meta.bool("tokenizer.ggml.add_bos_token")?;
-        let add_bos = options.add_bos.or(stored).unwrap_or(defaults.add_bos);
+        let own = always_bos || stored.unwrap_or(defaults.add_bos);
+        let add_bos = options.add_bos.unwrap_or(own);
         let add_eos = meta.bool("tokenizer.ggml.add_eos_token")?;
         let add_eos = add_eos.unwrap_or(defaults.add_eos);
         for (wanted, id, name) in [(add_bos, bos, "bos"), (add_eos, eos, "eos")] {
@@ -261,7 +267,7 @@ impl Tokenizer {
             (Kind::Byte, _) => {
                 byte_token(text).map_or_else(|| text.clone().into_bytes(), |b| vec![b])
             }
-            (_, Model::Bpe(_)) => bpe::decode(text),
+            (_, Model::Bpe(model)) => model.decode(text),
             (_, Model::Spm(_) | Model::Unigram(_)) => text.replace('\u{2581}', " ").into_bytes(),
         }
     }
@@ -296,14 +302,14 @@ fn refusal(kind: &str) -> Option<&'static str> {
     match kind {
         "bert" => Some("belongs to encoder models, which have no perplexity"),
         "none" | "no_vocab" => Some("means that the file holds no vocabulary; give token ids"),
-        "plamo2" | "hybriddna" | "whitespace" | "gemma4" | "test" => {
+        "plamo2" | "hybriddna" | "whitespace" | "test" => {
             Some("is known to llama.cpp but not supported here; give token ids")
         }
         _ => None,
     }
 }
 
-/// The pre-tokenizer of a byte-level vocabulary: the file's, or else the user's.
+/// The pre-tokenizer of a `gpt2` vocabulary: the file's, or else the user's.
 fn definition(
     meta: &Metadata,
     options: &Options,
@@ -322,8 +328,15 @@ fn definition(
         (None, Some(asked)) => asked,
         (None, None) => return Err(TokenizerError::MissingPreTokenizer { path }),
     };
+    known_definition(meta, name)
+}
+
+fn known_definition(
+    meta: &Metadata,
+    name: &str,
+) -> Result<&'static table::Definition, TokenizerError> {
     table::find(name).ok_or_else(|| TokenizerError::UnknownPreTokenizer {
-        path,
+        path: meta.path().to_owned(),
         name: name.to_owned(),
         nearest: table::nearest(name),
     })

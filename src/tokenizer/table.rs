@@ -15,11 +15,36 @@ pub(super) struct Definition {
     pub steps: &'static [Step],
     /// A piece that is a token as a whole is taken as it is, unmerged.
     pub ignore_merges: bool,
-    /// BOS is added where the metadata does not say.
-    pub add_bos: bool,
-    /// The class of characters after which text can be cut before a space: each
-    /// is in a piece that ends there, whatever follows. See [`super::cut`].
+    /// Whether BOS is added.
+    pub bos: Bos,
+    pub spelling: Spelling,
+    /// The class of characters after which text spelled in bytes can be cut
+    /// before a space: each is in a piece that ends there, whatever follows. See
+    /// [`super::cut`].
     pub cut_after: &'static str,
+}
+
+/// Whether a pre-tokenizer's vocabularies begin texts with BOS.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Bos {
+    /// Where the metadata says so.
+    IfAsked,
+    /// Unless the metadata says not to.
+    ByDefault,
+    /// Whatever the metadata says.
+    Always,
+}
+
+/// How text is written for merging.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Spelling {
+    /// Each byte as one character, as GPT-2 does.
+    Bytes,
+    /// As it is, with U+2581 for spaces; what is no token becomes byte tokens.
+    Text {
+        /// A run of newlines that is a token is taken as it is, unmerged.
+        whole_newlines: bool,
+    },
 }
 
 /// The definition of a name.
@@ -132,7 +157,8 @@ const fn plain(names: &'static [&'static str], steps: &'static [Step]) -> Defini
         names,
         steps,
         ignore_merges: false,
-        add_bos: false,
+        bos: Bos::IfAsked,
+        spelling: Spelling::Bytes,
         cut_after: r"\S",
     }
 }
@@ -149,7 +175,7 @@ static DEFINITIONS: &[Definition] = &[
     ),
     Definition {
         ignore_merges: true,
-        add_bos: true,
+        bos: Bos::ByDefault,
         ..plain(
             &[
                 "llama3",
@@ -343,7 +369,7 @@ static DEFINITIONS: &[Definition] = &[
     },
     Definition {
         ignore_merges: true,
-        add_bos: true,
+        bos: Bos::ByDefault,
         ..plain(
             &["tekken"],
             &[SplitWhite(
@@ -357,7 +383,7 @@ static DEFINITIONS: &[Definition] = &[
         )
     },
     Definition {
-        add_bos: true,
+        bos: Bos::ByDefault,
         ..plain(
             &["chameleon"],
             &[
@@ -488,5 +514,18 @@ static DEFINITIONS: &[Definition] = &[
                 LeaveLast,
             )],
         )
+    },
+    Definition {
+        bos: Bos::Always,
+        spelling: Spelling::Text {
+            whole_newlines: true,
+        },
+        ..plain(&["gemma4", "granite-embed-multi-311m"], &[LINES])
+    },
+    Definition {
+        spelling: Spelling::Text {
+            whole_newlines: false,
+        },
+        ..plain(&["sarvam-moe"], &[LINES])
     },
 ];

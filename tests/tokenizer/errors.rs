@@ -84,8 +84,7 @@ fn other_models_are_refused_by_name() {
         ("bert", "encoder"),
         ("none", "token ids"),
         ("plamo2", "not supported"),
-        ("gemma4", "not supported"),
-        ("tiktoken", "gpt2, llama, t5 and rwkv"),
+        ("tiktoken", "gpt2, llama, t5, rwkv and gemma4"),
     ] {
         let error = message(model, &["a"], &[], &Options::default());
         assert!(error.contains(part) && error.contains(model), "{error}");

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes unigram.gguf and rwkv.gguf, small vocabularies of kinds for which no real
-one is at hand, and fixtures.csv, hashes of llama.cpp's ids for the cases of
-texts.txt (see oracle.py, which makes those, and run this after it).
+"""Makes small vocabularies of kinds for which no real one is at hand (NAME.gguf),
+and fixtures.csv, hashes of llama.cpp's ids for the cases of texts.txt (see
+oracle.py, which makes those; run this after it).
 """
 import ctypes, os, random, struct
 import gguf
@@ -100,13 +100,56 @@ def rwkv(path):
     finish(w)
 
 
+def text_bpe(path):
+    """BPE over plain text with U+2581 for spaces, as in Gemma 4."""
+    rng = random.Random(8)
+    alphabet = sorted(set("▁▁abcdefgstmdrevlSTMDREVLXYZ0123456789.,:;!?'\"-éßКшая漢字中ひら한글\u0301👩💻\n") - set("gé中"))
+    tokens = [("<pad>", 3), ("<eos>", 3), ("<bos>", 3), ("<unk>", 2)]
+    tokens += [(f"<0x{b:02X}>", 6) for b in range(256)] + [(c, 1) for c in alphabet]
+    known, merges = set(alphabet), []
+    inside = [c for c in alphabet if c != "\n"] + ["g"]  # a part that is no token
+    parts = list(inside)
+    while len(merges) < 3000:
+        a, b = rng.choice(parts), rng.choice(parts)
+        if len(a + b) > 6 or f"{a} {b}" in merges:
+            continue
+        merges.append(f"{a} {b}")
+        if a + b not in known:
+            parts.append(a + b)
+            if rng.random() < 0.95:  # the others fall back to their bytes
+                known.add(a + b)
+                tokens.append((a + b, 1))
+    merges += ["▁ ▁", "▁▁ ▁▁", "▁ ▁▁", "t h", "th e", "▁ the", "▁t he", "h e"]
+    for word in ["▁▁", "▁▁▁▁", "▁▁▁", "th", "the", "▁the", "▁t", "he", "\n\n", "\n\n\n\n"]:
+        if word not in known:
+            known.add(word)
+            tokens.append((word, 1))
+    if "h" not in known:
+        tokens.append(("h", 1))
+    tokens.append(("<mark>", 4))
+    w = gguf.GGUFWriter(path, "llama")
+    if "gemma4" in path:
+        w.add_tokenizer_model("gemma4")
+    else:
+        w.add_tokenizer_model("gpt2")
+        w.add_tokenizer_pre("sarvam-moe")
+    w.add_token_list([t for t, _ in tokens])
+    w.add_token_types([k for _, k in tokens])
+    w.add_token_merges(list(dict.fromkeys(merges)))
+    w.add_bos_token_id(2)
+    w.add_eos_token_id(1)
+    w.add_add_bos_token(False)
+    finish(w)
+
+
 def main():
     keep = ll.llama_log_callback(lambda level, text, user: None)
     ll.llama_log_set(keep, ctypes.c_void_p(0))
     ll.llama_backend_init()
     cases = open(os.path.join(HERE, "texts.txt"), newline="").read().split(SEPARATOR)[:-1]
     rows = []
-    for name, make in [("unigram", unigram), ("unigram-merged", unigram), ("rwkv", rwkv)]:
+    for name, make in [("unigram", unigram), ("unigram-merged", unigram), ("rwkv", rwkv),
+                       ("gemma4", text_bpe), ("sarvam-moe", text_bpe)]:
         path = os.path.join(HERE, name + ".gguf")
         make(path)
         model = load(path)

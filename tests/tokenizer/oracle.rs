@@ -122,8 +122,12 @@ fn fixtures() {
         include_bytes!("unigram.gguf").as_slice(),
         include_bytes!("unigram-merged.gguf"),
         include_bytes!("rwkv.gguf"),
+        include_bytes!("gemma4.gguf"),
+        include_bytes!("sarvam-moe.gguf"),
     ];
-    for (row, bytes) in rows(include_str!("fixtures.csv")).zip(vocabularies) {
+    let rows: Vec<_> = rows(include_str!("fixtures.csv")).collect();
+    assert_eq!(rows.len(), vocabularies.len());
+    for (row, bytes) in rows.iter().zip(vocabularies) {
         let [name, count, sha256] = row[..] else {
             panic!("{row:?}")
         };

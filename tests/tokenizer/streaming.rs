@@ -63,6 +63,8 @@ static TOKENIZERS: LazyLock<Vec<(String, Tokenizer)>> = LazyLock::new(|| {
         ("unigram", include_bytes!("unigram.gguf").as_slice()),
         ("unigram-merged", include_bytes!("unigram-merged.gguf")),
         ("rwkv", include_bytes!("rwkv.gguf")),
+        ("gemma4", include_bytes!("gemma4.gguf")),
+        ("sarvam-moe", include_bytes!("sarvam-moe.gguf")),
     ] {
         let gguf = Gguf::from_bytes(name, bytes.to_vec()).unwrap();
         all.push((name.to_owned(), build(&gguf, false)));
