@@ -1,6 +1,6 @@
 //! pplx: declarative perplexity experiments.
 //!
-//! Data flows one way: `experiment` → `plan` → `cli::run` → `eval` →
+//! Data flows one way: `experiment` → `plan` → `run` → `eval` →
 //! `results`; imports point down. `docs/architecture.md` says why.
 
 pub mod backend;
@@ -15,4 +15,5 @@ pub mod plan;
 pub mod quant;
 pub mod reference;
 pub mod results;
+pub mod run;
 pub mod tokenizer;

@@ -1,1 +1,147 @@
-//! backend
+//! Where layers run. A backend evaluates contiguous ranges of layers on batches
+//! of corpus windows: hidden states in, hidden states out. It knows nothing of
+//! corpora or statistics.
+
+pub mod cpu;
+
+use std::fmt;
+use std::ops::Range;
+
+/// Hidden states of a batch of sequences, row after row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hidden {
+    /// `rows × width`, row-major.
+    pub data: Vec<f32>,
+    pub width: usize,
+    /// Length of each sequence, in the order of their rows.
+    pub lens: Vec<usize>,
+}
+
+impl Hidden {
+    pub fn rows(&self) -> usize {
+        self.lens.iter().sum()
+    }
+
+    /// The states of each sequence, `len × width` each.
+    pub fn sequences_mut(&mut self) -> Vec<&mut [f32]> {
+        let mut rest = self.data.as_mut_slice();
+        self.lens
+            .iter()
+            .map(|len| {
+                let (head, tail) = std::mem::take(&mut rest).split_at_mut(len * self.width);
+                rest = tail;
+                head
+            })
+            .collect()
+    }
+
+    /// Sequence number and position of a row.
+    pub fn locate(&self, mut row: usize) -> (usize, usize) {
+        for (sequence, &len) in self.lens.iter().enumerate() {
+            if row < len {
+                return (sequence, row);
+            }
+            row -= len;
+        }
+        (self.lens.len(), row)
+    }
+}
+
+/// The stage whose output was not finite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    Embedding,
+    Layer(usize),
+    Logits,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stage::Embedding => f.write_str("the token embedding"),
+            Stage::Layer(i) => write!(f, "layer {i}"),
+            Stage::Logits => f.write_str("the output head"),
+        }
+    }
+}
+
+/// Why a batch could not be evaluated.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackendError {
+    /// A value was NaN or infinite; `stage` is the first that produced one.
+    #[error(
+        "{stage} yields a value that is not finite at position {position} of sequence {sequence}"
+    )]
+    NotFinite {
+        sequence: usize,
+        position: usize,
+        stage: Stage,
+    },
+    #[error(
+        "token id {id} at position {position} of sequence {sequence} is outside the vocabulary of {n_vocab}"
+    )]
+    TokenId {
+        sequence: usize,
+        position: usize,
+        id: u32,
+        n_vocab: usize,
+    },
+    #[error("layers {found:?} are no part of the model's {n_layer} layers")]
+    Layers { found: Range<usize>, n_layer: usize },
+    #[error(transparent)]
+    Quant(#[from] crate::quant::QuantError),
+    #[error("cannot start worker threads: {0}")]
+    Threads(String),
+}
+
+/// A target to score: the row whose logits predict it, and its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    pub row: usize,
+    pub id: u32,
+}
+
+/// A model on one device, taken apart at layer boundaries.
+pub trait LayerWindowModel: Send + Sync {
+    fn n_layer(&self) -> usize;
+
+    fn n_vocab(&self) -> usize;
+
+    /// Width of the hidden state.
+    fn n_embd(&self) -> usize;
+
+    /// Hidden states before the first layer.
+    ///
+    /// # Errors
+    /// Ids outside the vocabulary, values that are not finite.
+    fn embed(&self, sequences: &[&[u32]]) -> Result<Hidden, BackendError>;
+
+    /// Puts a range of layers on the device. Dropping it frees their memory.
+    ///
+    /// # Errors
+    /// A range outside the model, weights that cannot be decoded.
+    fn layers(&self, range: Range<usize>) -> Result<Box<dyn LayerWindow + '_>, BackendError>;
+
+    /// Negative log-likelihoods of the targets in nats, each from a log-softmax
+    /// over the whole vocabulary in f64; the logits are never stored together.
+    ///
+    /// # Errors
+    /// Logits that are not finite.
+    fn target_nll(&self, hidden: &Hidden, targets: &[Target]) -> Result<Vec<f64>, BackendError>;
+}
+
+/// A contiguous range of layers on one device.
+pub trait LayerWindow {
+    fn range(&self) -> Range<usize>;
+
+    /// Forgets all recurrent state. Called before every batch of corpus windows
+    /// in every pass.
+    fn reset_state(&mut self);
+
+    /// Runs the layers on every sequence, each from position 0, in place.
+    ///
+    /// # Errors
+    /// Values that are not finite, with the first layer that yields one.
+    fn forward(&mut self, hidden: &mut Hidden) -> Result<(), BackendError>;
+}

@@ -7,8 +7,10 @@ use clap::{Parser, Subcommand};
 
 mod diff;
 mod fetch;
+mod inputs;
 mod inspect;
 mod plan;
+mod progress;
 mod run;
 mod score;
 mod tokenize;

@@ -1,10 +1,286 @@
-//! `pplx plan`
+//! `pplx plan`: print the runs an experiment expands to. Reads headers and file
+//! sizes, and tokenizes where asked to; nothing is fetched, no weight is read.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use indicatif::{HumanBytes, HumanCount};
+use serde_json::{Value, json};
 
 use super::Failure;
+use crate::corpus::{DEFAULT_CHUNK, tokenize_file};
+use crate::experiment::Experiment;
+use crate::gguf::Gguf;
+use crate::plan::{Estimate, Plan, RunSpec, Tokens, Work, assumed_gflops};
+use crate::tokenizer::Tokenizer;
 
 #[derive(clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// The experiment file.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Override a setting, for example --set limits.windows=4.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+    /// Tokenize the corpora that are on disk, for exact numbers of windows and
+    /// scored tokens.
+    #[arg(long)]
+    count_tokens: bool,
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
 
-pub fn run(_args: Args) -> Result<(), Failure> {
-    Err(Failure::failed("'plan' is not built yet"))
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+pub fn run(args: Args) -> Result<(), Failure> {
+    let experiment = Experiment::load(&args.file, &args.sets).map_err(Failure::usage)?;
+    let plan = Plan::new(&experiment).map_err(Failure::usage)?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let counts = match args.count_tokens {
+        true => token_counts(&plan)?,
+        false => HashMap::new(),
+    };
+    let estimate = |run: &RunSpec| {
+        let tokens = counts.get(&names(run)).copied();
+        Estimate::new(run, tokens, assumed_gflops(threads))
+    };
+    let rows: Vec<(&RunSpec, Estimate)> =
+        plan.runs.iter().map(|run| (run, estimate(run))).collect();
+    let out = match args.format {
+        Format::Text => text(&plan, &rows, threads),
+        Format::Json => json(&plan, &rows, threads)?,
+    };
+    match std::io::stdout().write_all(out.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::failed(format!("cannot write to stdout: {e}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Model and corpus: what the number of tokens depends on.
+fn names(run: &RunSpec) -> (String, String) {
+    (run.model.name.clone(), run.corpus.name.clone())
+}
+
+/// The tokens of each corpus for each model, where both are on disk.
+fn token_counts(plan: &Plan) -> Result<HashMap<(String, String), usize>, Failure> {
+    let mut counts = HashMap::new();
+    for model in plan.models().into_iter().filter(|m| m.facts.is_some()) {
+        let gguf = Gguf::open(&model.path).map_err(Failure::usage)?;
+        let tokenizer = Tokenizer::from_gguf(gguf.metadata(), &model.tokenizer_options())
+            .map_err(Failure::usage)?;
+        let runs = plan.runs.iter().filter(|r| Arc::ptr_eq(&r.model, model));
+        for run in runs.filter(|r| r.corpus.bytes.is_some()) {
+            if counts.contains_key(&names(run)) {
+                continue;
+            }
+            let tokens = tokenize_file(&run.corpus.path, &tokenizer, DEFAULT_CHUNK)
+                .map_err(Failure::usage)?;
+            counts.insert(names(run), tokens.ids.len());
+        }
+    }
+    Ok(counts)
+}
+
+fn text(plan: &Plan, rows: &[(&RunSpec, Estimate)], threads: usize) -> String {
+    let mut out = plan.name.clone();
+    if !plan.description.is_empty() {
+        out += &format!(": {}", plan.description);
+    }
+    out += "\n\n";
+    out += &align(&inputs(plan), &[]);
+    out += "\n";
+
+    let mut table = vec![
+        ["run", "windows", "scored", "memory", "time"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for (run, estimate) in rows {
+        table.push(row(run, estimate));
+    }
+    out += &align(&table, &[1, 2, 3, 4]);
+
+    let plural = if plan.runs.len() == 1 { "" } else { "s" };
+    out += &format!("\n{} run{plural}", plan.runs.len());
+    if plan.excluded > 0 {
+        out += &format!(", {} combinations excluded", plan.excluded);
+    }
+    if plan.merged > 0 {
+        out += &format!(", {} merged with a run of the same key", plan.merged);
+    }
+    let total: Option<f64> = rows.iter().map(|(_, e)| e.seconds).sum();
+    if let Some(total) = total {
+        out += &format!(", about {}", duration(total));
+    }
+    out += "\n";
+    out += &format!(
+        "~ is an estimate: tokens as bytes/4 (--count-tokens counts them); memory as all weights \
+         in f32 and\none window's activations; time at an assumed {} GFLOP/s ({threads} \
+         threads).\n",
+        assumed_gflops(threads)
+    );
+    for note in &plan.notes {
+        out += &format!("note: {note}\n");
+    }
+    out
+}
+
+/// The models and corpora, once each.
+fn inputs(plan: &Plan) -> Vec<Vec<String>> {
+    let mut lines = Vec::new();
+    for model in plan.models() {
+        let size = match &model.facts {
+            Some(facts) => format!(
+                "{}, {} layers, {}",
+                facts.architecture,
+                facts.n_layers,
+                HumanBytes(facts.file_bytes)
+            ),
+            None => "not fetched".to_owned(),
+        };
+        let path = model.path.display().to_string();
+        lines.push(vec!["model".to_owned(), model.name.clone(), size, path]);
+    }
+    for corpus in plan.corpora() {
+        let size = match corpus.bytes {
+            Some(bytes) => HumanBytes(bytes).to_string(),
+            None => "not fetched".to_owned(),
+        };
+        let path = corpus.path.display().to_string();
+        lines.push(vec!["corpus".to_owned(), corpus.name.clone(), size, path]);
+    }
+    lines
+}
+
+fn row(run: &RunSpec, estimate: &Estimate) -> Vec<String> {
+    let about = match estimate.tokens {
+        Tokens::Exact(_) => "",
+        Tokens::Estimated(_) | Tokens::Unknown => "~",
+    };
+    let (windows, scored) = match &estimate.work {
+        None => ("?".to_owned(), "?".to_owned()),
+        Some(Err(_)) => (format!("{about}0 (corpus too short)"), format!("{about}0")),
+        Some(Ok(Work {
+            windows, scored, ..
+        })) => (
+            format!("{about}{}", HumanCount(*windows as u64)),
+            format!("{about}{}", HumanCount(*scored as u64)),
+        ),
+    };
+    let memory = estimate
+        .memory_bytes
+        .map_or("?".to_owned(), |b| format!("~{}", HumanBytes(b)));
+    let time = estimate
+        .seconds
+        .map_or("?".to_owned(), |s| format!("~{}", duration(s)));
+    vec![run.key.clone(), windows, scored, memory, time]
+}
+
+fn duration(seconds: f64) -> String {
+    if seconds < 1.0 {
+        "1 s".to_owned()
+    } else if seconds < 120.0 {
+        format!("{seconds:.0} s")
+    } else if seconds < 7200.0 {
+        format!("{:.0} min", seconds / 60.0)
+    } else {
+        format!("{:.1} h", seconds / 3600.0)
+    }
+}
+
+/// Pads columns to their widest cell; those in `right` are right-aligned.
+fn align(rows: &[Vec<String>], right: &[usize]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |c: usize| {
+        let cells = rows.iter().filter_map(|r| r.get(c));
+        cells.map(|s| s.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut out = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (c, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            if c > 0 {
+                line += "  ";
+            }
+            if right.contains(&c) {
+                line += &format!("{cell:>width$}");
+            } else {
+                line += &format!("{cell:<width$}");
+            }
+        }
+        out += line.trim_end();
+        out += "\n";
+    }
+    out
+}
+
+fn json(plan: &Plan, rows: &[(&RunSpec, Estimate)], threads: usize) -> Result<String, Failure> {
+    let runs: Vec<Value> = rows.iter().map(|(run, e)| run_json(run, e)).collect();
+    let reference_files: Vec<String> = plan.reference_files.iter().map(|p| path_text(p)).collect();
+    let value = json!({
+        "name": plan.name,
+        "description": plan.description,
+        "experiment": path_text(&plan.experiment_path),
+        "runs": runs,
+        "excluded": plan.excluded,
+        "merged": plan.merged,
+        "notes": plan.notes,
+        "reference_files": reference_files,
+        "assumed_gflops": assumed_gflops(threads),
+    });
+    let mut out = serde_json::to_string_pretty(&value).map_err(Failure::failed)?;
+    out.push('\n');
+    Ok(out)
+}
+
+/// JSON holds no paths that are not UTF-8.
+fn path_text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn run_json(run: &RunSpec, estimate: &Estimate) -> Value {
+    let (tokens, exact) = match estimate.tokens {
+        Tokens::Exact(n) => (Some(n), true),
+        Tokens::Estimated(n) => (Some(n), false),
+        Tokens::Unknown => (None, false),
+    };
+    let work = estimate.work.as_ref().and_then(|w| w.as_ref().ok());
+    json!({
+        "key": run.key,
+        "model": {
+            "name": run.model.name,
+            "path": path_text(&run.model.path),
+            "bytes": run.model.facts.as_ref().map(|f| f.file_bytes),
+            "sha256": run.model.sha256,
+            "source": run.model.source,
+        },
+        "corpus": {
+            "name": run.corpus.name,
+            "path": path_text(&run.corpus.path),
+            "bytes": run.corpus.bytes,
+            "sha256": run.corpus.sha256,
+            "source": run.corpus.source,
+        },
+        "n_ctx": run.geometry.n_ctx,
+        "mode": run.mode_name,
+        "geometry": run.geometry.mode,
+        "placement": run.placement.to_string(),
+        "numerics": run.numerics.name(),
+        "limits": run.limits,
+        "tokens": tokens,
+        "tokens_exact": exact,
+        "windows": work.map(|w| w.windows),
+        "scored": work.map(|w| w.scored),
+        "memory_bytes_estimate": estimate.memory_bytes,
+        "seconds_estimate": estimate.seconds,
+    })
 }

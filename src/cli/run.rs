@@ -1,10 +1,77 @@
-//! `pplx run`
+//! `pplx run`: fetch what is missing, execute every run, write the tables.
+
+use std::path::PathBuf;
 
 use super::Failure;
+use super::inputs::ensure_all;
+use super::progress::SweepProgress;
+use crate::experiment::Experiment;
+use crate::fetch::{FetchOptions, TerminalProgress};
+use crate::plan::Plan;
+use crate::results::render;
+use crate::run::Sweep;
 
 #[derive(clap::Args)]
-pub struct Args {}
+#[command(
+    after_help = "Writes RESULTS/NAME.csv and NAME.windows.csv (the same bytes for the same \
+inputs; commit them) and NAME.timing.csv (do not). NAME is the experiment's.\n\
+Exit codes: 0 all runs have figures; 1 a run failed; 2 usage or configuration error."
+)]
+pub struct Args {
+    /// The experiment file.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
 
-pub fn run(_args: Args) -> Result<(), Failure> {
-    Err(Failure::failed("'run' is not built yet"))
+    /// Override a setting, for example --set limits.windows=4.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+
+    /// Keep the finished rows of an earlier run and measure only the others.
+    #[arg(long)]
+    resume: bool,
+
+    /// Folder of the tables.
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    results: PathBuf,
+
+    /// Worker threads; 0 takes every core. Never changes a number.
+    #[arg(long, short, value_name = "N", default_value_t = 0)]
+    threads: usize,
+
+    /// Windows evaluated together; chosen for speed by default. Never changes a
+    /// number.
+    #[arg(long, value_name = "N")]
+    batch: Option<usize>,
+}
+
+pub fn run(args: Args) -> Result<(), Failure> {
+    let experiment = Experiment::load(&args.file, &args.sets).map_err(Failure::usage)?;
+    let fetch = FetchOptions::from_env().map_err(Failure::usage)?;
+    let planned = Plan::new(&experiment).map_err(Failure::usage)?;
+    ensure_all(&planned, &fetch, &TerminalProgress::new())?;
+    // Once more, now that every file can be looked at.
+    let plan = Plan::new(&experiment).map_err(Failure::usage)?;
+    for note in &plan.notes {
+        eprintln!("note: {note}");
+    }
+    let sweep = Sweep {
+        plan: &plan,
+        results: &args.results,
+        fetch: &fetch,
+        n_threads: args.threads,
+        batch: args.batch,
+        resume: args.resume,
+    };
+    let mut progress = SweepProgress::new(plan.runs.len());
+    let (tables, summary) = sweep.run(&mut progress).map_err(Failure::failed)?;
+    drop(progress);
+    println!("{}", render::table(tables.rows()).trim_end());
+    println!("\n{}", tables.paths().table.display());
+    match summary.failed {
+        0 => Ok(()),
+        1 => Err(Failure::failed("1 run failed: its row says why")),
+        n => Err(Failure::failed(format!(
+            "{n} runs failed: their rows say why"
+        ))),
+    }
 }

@@ -1,10 +1,360 @@
-//! `pplx score`
+//! `pplx score`: one model on one corpus, with llama-perplexity's habits.
+
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
 
 use super::Failure;
+use super::progress::WindowsBar;
+use crate::corpus::{self, DEFAULT_CHUNK, ids_sha256, read_ids, tokenize_file, write_ids};
+use crate::eval::{Geometry, Limits, Mode, WindowScore};
+use crate::results::render;
+use crate::run::{LoadedModel, MeasureError, Measurement, Settings, measure, model_type};
+use crate::tokenizer;
 
 #[derive(clap::Args)]
-pub struct Args {}
+#[command(
+    after_help = "By default the geometry is llama-perplexity's: windows of CONTEXT tokens \
+side by side, in which the second half is scored, and BOS in place of the first token where the \
+model asks for it."
+)]
+pub struct Args {
+    /// The model, a GGUF file.
+    model: PathBuf,
 
-pub fn run(_args: Args) -> Result<(), Failure> {
-    Err(Failure::failed("'score' is not built yet"))
+    /// The corpus, a UTF-8 text file.
+    #[arg(short, long, required_unless_present = "tokens_file")]
+    file: Option<PathBuf>,
+
+    /// Token ids in place of a corpus: one a line, or a JSON array.
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    tokens_file: Option<PathBuf>,
+
+    /// Tokens in a window.
+    #[arg(
+        short,
+        long = "ctx-size",
+        visible_alias = "context",
+        value_name = "N",
+        default_value_t = 512
+    )]
+    ctx_size: usize,
+
+    /// At most so many windows.
+    #[arg(long, value_name = "N")]
+    chunks: Option<usize>,
+
+    /// Use only the first N tokens of the corpus.
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<usize>,
+
+    /// How the corpus is walked.
+    #[arg(long, value_enum, default_value_t = ModeName::SlidingWindow)]
+    mode: ModeName,
+
+    /// Tokens from one window's start to the next.
+    #[arg(long, value_name = "N")]
+    stride: Option<usize>,
+
+    /// Tokens at the start of each window that are not scored.
+    #[arg(long, value_name = "N")]
+    unscored_prefix: Option<usize>,
+
+    /// Begin the text and each window with BOS, whatever the model says.
+    #[arg(long, conflicts_with = "no_bos")]
+    bos: bool,
+
+    /// Never add BOS, whatever the model says.
+    #[arg(long)]
+    no_bos: bool,
+
+    /// Take control tokens that are written out in the corpus as tokens.
+    #[arg(long)]
+    parse_special: bool,
+
+    /// Pre-tokenizer of a byte-level vocabulary that does not name its own.
+    #[arg(long, value_name = "NAME")]
+    pre: Option<String>,
+
+    /// Print each window's figures.
+    #[arg(long)]
+    per_window: bool,
+
+    /// Write the NLL of every scored token: CSV with the columns
+    /// chunk,pos,target,nll.
+    #[arg(long, value_name = "FILE")]
+    per_token: Option<PathBuf>,
+
+    /// Write the corpus's token ids, one a line.
+    #[arg(long, value_name = "FILE")]
+    dump_tokens: Option<PathBuf>,
+
+    /// Print one JSON object in place of text.
+    #[arg(long)]
+    json: bool,
+
+    /// Worker threads; 0 takes every core. Never changes a number.
+    #[arg(short, long, value_name = "N", default_value_t = 0)]
+    threads: usize,
+
+    /// Windows evaluated together; chosen for speed by default. Never changes a
+    /// number.
+    #[arg(long, value_name = "N")]
+    batch: Option<usize>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum ModeName {
+    SlidingWindow,
+    TeacherForced,
+    /// llama-perplexity's --ppl-stride
+    #[value(name = "llama.cpp-strided")]
+    LlamaCppStrided,
+}
+
+pub fn run(args: Args) -> Result<(), Failure> {
+    let geometry = geometry(&args)?;
+    let options = tokenizer::Options {
+        parse_special: args.parse_special,
+        pre: args.pre.clone(),
+        add_bos: match (args.bos, args.no_bos) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            _ => None,
+        },
+    };
+    let loaded = LoadedModel::open(&args.model, &options, args.threads).map_err(Failure::usage)?;
+    let tokens = tokens(&args, &loaded)?;
+    if let Some(path) = &args.dump_tokens {
+        write_ids(path, &tokens).map_err(Failure::failed)?;
+    }
+    let settings = Settings {
+        geometry,
+        limits: Limits {
+            windows: args.chunks,
+            max_tokens: args.max_tokens,
+        },
+        bos: bos(&args, &loaded, geometry.mode)?,
+        batch: args.batch,
+    };
+    let mut bar = WindowsBar::new("score", None);
+    let result = measure(&loaded, &tokens, settings, &mut |o| {
+        bar.at(&o);
+        true
+    });
+    drop(bar);
+    let m = result.map_err(|e| match e {
+        MeasureError::Context { .. } | MeasureError::Geometry(_) => Failure::usage(e),
+        e => Failure::failed(e),
+    })?;
+    if let Some(path) = &args.per_token {
+        write_per_token(path, &tokens, &m.scores)
+            .map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
+    }
+    let report = Report {
+        args: &args,
+        loaded: &loaded,
+        tokens: &tokens,
+        settings: &settings,
+        m: &m,
+    };
+    let out = match args.json {
+        true => report.json(),
+        false => report.text(),
+    };
+    match io::stdout().write_all(out.as_bytes()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::failed(format!("cannot write to stdout: {e}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn geometry(args: &Args) -> Result<Geometry, Failure> {
+    let n_ctx = args.ctx_size;
+    let refuse = |flag: &str, mode: &str| {
+        Err(Failure::usage(format!(
+            "{flag} has no meaning in {mode} mode"
+        )))
+    };
+    let geometry = match args.mode {
+        ModeName::SlidingWindow => {
+            Geometry::sliding_window(n_ctx, args.stride, args.unscored_prefix)
+        }
+        ModeName::TeacherForced if args.stride.is_some() => {
+            return refuse("--stride", "teacher-forced");
+        }
+        ModeName::TeacherForced if args.unscored_prefix.is_some() => {
+            return refuse("--unscored-prefix", "teacher-forced");
+        }
+        ModeName::TeacherForced => Geometry::teacher_forced(n_ctx),
+        ModeName::LlamaCppStrided if args.unscored_prefix.is_some() => {
+            return refuse("--unscored-prefix", "llama.cpp-strided");
+        }
+        ModeName::LlamaCppStrided => match args.stride {
+            Some(stride) => Geometry::llama_cpp_strided(n_ctx, stride),
+            None => return Err(Failure::usage("llama.cpp-strided mode needs --stride")),
+        },
+    };
+    geometry.check().map_err(Failure::usage)?;
+    Ok(geometry)
+}
+
+fn tokens(args: &Args, loaded: &LoadedModel) -> Result<Vec<u32>, Failure> {
+    match (&args.tokens_file, &args.file) {
+        (Some(path), _) => read_ids(path).map_err(Failure::usage),
+        (None, Some(path)) => {
+            let tokenizer = loaded.tokenizer().map_err(Failure::usage)?;
+            let tokens: corpus::CorpusTokens =
+                tokenize_file(path, tokenizer, DEFAULT_CHUNK).map_err(Failure::usage)?;
+            Ok(tokens.ids)
+        }
+        (None, None) => Err(Failure::usage("a corpus (-f) or --tokens-file is needed")),
+    }
+}
+
+/// What replaces the first token of each window.
+fn bos(args: &Args, loaded: &LoadedModel, mode: Mode) -> Result<Option<u32>, Failure> {
+    if args.no_bos || !mode.substitutes_bos() {
+        return Ok(None);
+    }
+    let tokenizer = match loaded.tokenizer() {
+        Ok(tokenizer) => tokenizer,
+        // With ids at hand the vocabulary is wanted for its BOS alone.
+        Err(e) => {
+            return Err(Failure::usage(format!(
+                "{e}\nwhether windows begin with BOS is not known either: say --no-bos"
+            )));
+        }
+    };
+    match (tokenizer.add_bos(), tokenizer.bos()) {
+        (false, _) => Ok(None),
+        (true, Some(id)) => Ok(Some(id)),
+        (true, None) => Err(Failure::usage(
+            "BOS is asked for, but the model's metadata names none",
+        )),
+    }
+}
+
+fn write_per_token(path: &Path, tokens: &[u32], scores: &[WindowScore]) -> io::Result<()> {
+    let mut out = csv::Writer::from_writer(BufWriter::new(std::fs::File::create(path)?));
+    out.write_record(["chunk", "pos", "target", "nll"])?;
+    for s in scores {
+        for (i, (nll, target)) in s.nll.iter().zip(&tokens[s.window.targets()]).enumerate() {
+            let position = s.window.first_target + i;
+            out.serialize((s.window.index, position, target, nll))?;
+        }
+    }
+    out.flush()
+}
+
+struct Report<'a> {
+    args: &'a Args,
+    loaded: &'a LoadedModel,
+    tokens: &'a [u32],
+    settings: &'a Settings,
+    m: &'a Measurement,
+}
+
+impl Report<'_> {
+    fn text(&self) -> String {
+        let (m, model) = (self.m, &self.loaded.model);
+        let mut out = String::new();
+        if self.args.per_window {
+            out += "window  scored  mean NLL       PPL  running PPL\n";
+            let (mut nll, mut n) = (0.0, 0);
+            for w in &m.windows {
+                nll += w.nll_sum;
+                n += w.scored;
+                let mean = w.nll_sum / w.scored as f64;
+                out += &format!(
+                    "{:6}  {:6}  {mean:8.5}  {:8.4}  {:11.4}\n",
+                    w.window,
+                    w.scored,
+                    mean.exp(),
+                    (nll / n as f64).exp()
+                );
+            }
+            out.push('\n');
+        }
+        let g = self.settings.geometry;
+        out += &format!(
+            "model     {} ({}, {}, {} layers)\n",
+            self.loaded.path.display(),
+            model.architecture,
+            model_type(&model.gguf),
+            model.n_layer()
+        );
+        out += &format!(
+            "corpus    {}, {} tokens{}\n",
+            self.source().display(),
+            self.tokens.len(),
+            match self.settings.bos {
+                Some(id) => format!(", BOS ({id}) in place of each window's first"),
+                None => ", no BOS".to_owned(),
+            }
+        );
+        out += &format!("geometry  context {}, {}\n", g.n_ctx, g.mode);
+        out += &format!(
+            "scored    {} tokens in {} windows, {:.0} tokens/s on {} threads\n",
+            m.scored,
+            m.windows.len(),
+            m.evaluated as f64 / m.seconds,
+            self.loaded.cpu.n_threads()
+        );
+        let f = &m.figures;
+        if let Some(bits) = f.bits_per_byte {
+            out += &format!("bits      {bits:.5} per byte\n");
+        }
+        if let Some(clustered) = f.ppl_err_clustered {
+            out += &format!("error     +/- {clustered:.5} with tokens correlated within windows\n");
+        }
+        out += &format!(
+            "\nFinal estimate: PPL = {}\n",
+            render::ppl(f.ppl, f.ppl_err)
+        );
+        out
+    }
+
+    fn json(&self) -> String {
+        let (m, model, g) = (self.m, &self.loaded.model, self.settings.geometry);
+        let (stride, unscored_prefix) = g.mode.parameters();
+        let mut value = json!({
+            "engine": crate::run::engine(),
+            "model": self.loaded.path.display().to_string(),
+            "architecture": model.architecture,
+            "model_type": model_type(&model.gguf),
+            "corpus": self.source().display().to_string(),
+            "tokens": self.tokens.len(),
+            "tokens_sha256": ids_sha256(self.tokens),
+            "n_ctx": g.n_ctx,
+            "mode": g.mode.name(),
+            "stride": stride,
+            "unscored_prefix": unscored_prefix,
+            "bos": self.settings.bos,
+            "windows": m.windows.len(),
+            "scored_tokens": m.scored,
+            "mean_nll": m.figures.mean_nll,
+            "ppl": m.figures.ppl,
+            "ppl_err": m.figures.ppl_err,
+            "ppl_err_clustered": m.figures.ppl_err_clustered,
+            "bits_per_byte": m.figures.bits_per_byte,
+            "threads": self.loaded.cpu.n_threads(),
+            "tokens_per_s": m.evaluated as f64 / m.seconds,
+        });
+        if self.args.per_window {
+            let rows = m.windows.iter().map(|w| {
+                json!({ "window": w.window, "scored": w.scored, "nll_sum": w.nll_sum,
+                        "target_bytes": w.target_bytes })
+            });
+            value["per_window"] = rows.collect();
+        }
+        format!("{value:#}\n")
+    }
+
+    fn source(&self) -> &Path {
+        let file = self.args.tokens_file.as_ref().or(self.args.file.as_ref());
+        file.map_or(Path::new(""), PathBuf::as_path)
+    }
 }

@@ -3,6 +3,8 @@
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
+use sha2::{Digest, Sha256};
+
 use super::CorpusError;
 
 /// Reads token ids: one a line, or a JSON array of numbers.
@@ -44,6 +46,15 @@ pub fn write_ids(path: &Path, ids: &[u32]) -> Result<(), CorpusError> {
     replace_file(path, |out| {
         ids.iter().try_for_each(|id| writeln!(out, "{id}"))
     })
+}
+
+/// SHA-256 (hex) of a stream of ids, each as four little-endian bytes.
+pub fn ids_sha256(ids: &[u32]) -> String {
+    let mut hash = Sha256::new();
+    for id in ids {
+        hash.update(id.to_le_bytes());
+    }
+    format!("{:x}", hash.finalize())
 }
 
 /// Writes a file beside `path`, then moves it there.

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use crate::tokenizer::{Tokenizer, TokenizerError};
 pub use cache::TokenCache;
-pub use ids::{read_ids, write_ids};
+pub use ids::{ids_sha256, read_ids, write_ids};
 
 /// Bytes read at a time, unless the user says otherwise.
 pub const DEFAULT_CHUNK: usize = 64 * 1024;

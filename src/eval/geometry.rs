@@ -4,6 +4,9 @@
 //! targets `[w·S + P, w·S + L)`. llama-perplexity's geometry is `S = L`,
 //! `P = L/2 + 1`.
 
+use std::fmt;
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 /// How a corpus is walked.
@@ -19,11 +22,81 @@ pub enum Mode {
     /// Adjoining blocks of `n_ctx` tokens in which every token but the first is
     /// scored; the last block may be shorter.
     TeacherForced,
+    /// llama-perplexity's `--ppl-stride`: windows `stride` apart, the last
+    /// `stride` targets of each scored. It differs from a sliding window in two
+    /// ways that move the number: a last window that would end exactly at the
+    /// corpus's end is left out, and BOS never replaces the first token.
+    LlamaCppStrided { stride: usize },
+}
+
+impl Mode {
+    /// The name used in experiment files and result tables.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Mode::SlidingWindow { .. } => "sliding-window",
+            Mode::TeacherForced => "teacher-forced",
+            Mode::LlamaCppStrided { .. } => "llama.cpp-strided",
+        }
+    }
+
+    /// Stride and unscored prefix, where the mode has them.
+    pub fn parameters(&self) -> (Option<usize>, Option<usize>) {
+        match *self {
+            Mode::SlidingWindow {
+                stride,
+                unscored_prefix,
+            } => (Some(stride), Some(unscored_prefix)),
+            Mode::TeacherForced => (None, None),
+            Mode::LlamaCppStrided { stride } => (Some(stride), None),
+        }
+    }
+
+    /// The mode with this name and these parameters; `None` where the name is
+    /// unknown or its parameters are other ones.
+    pub fn from_parts(
+        name: &str,
+        stride: Option<usize>,
+        unscored_prefix: Option<usize>,
+    ) -> Option<Self> {
+        let mode = match (stride, unscored_prefix) {
+            (Some(stride), Some(unscored_prefix)) => Mode::SlidingWindow {
+                stride,
+                unscored_prefix,
+            },
+            (Some(stride), None) => Mode::LlamaCppStrided { stride },
+            (None, None) => Mode::TeacherForced,
+            (None, Some(_)) => return None,
+        };
+        (mode.name() == name).then_some(mode)
+    }
+
+    /// Whether BOS replaces the first token of each window, for models that ask
+    /// for one. In its strided mode llama-perplexity writes BOS into its token
+    /// buffer only after the window has been decoded, so it has no effect there.
+    pub fn substitutes_bos(&self) -> bool {
+        !matches!(self, Mode::LlamaCppStrided { .. })
+    }
+}
+
+/// The mode with its parameters, for messages.
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self {
+            Mode::SlidingWindow {
+                stride,
+                unscored_prefix,
+            } => write!(f, " (stride {stride}, unscored prefix {unscored_prefix})"),
+            Mode::TeacherForced => Ok(()),
+            Mode::LlamaCppStrided { stride } => write!(f, " (stride {stride})"),
+        }
+    }
 }
 
 /// A mode with its context length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Geometry {
+    /// Tokens of a (whole) window.
     pub n_ctx: usize,
     pub mode: Mode,
 }
@@ -31,12 +104,37 @@ pub struct Geometry {
 impl Geometry {
     /// llama-perplexity's default geometry at context `n_ctx`.
     pub fn llama_cpp(n_ctx: usize) -> Self {
+        Self::sliding_window(n_ctx, None, None)
+    }
+
+    /// A sliding window with llama-perplexity's defaults for what is not given:
+    /// `stride = n_ctx`, and `unscored_prefix = n_ctx/2 + 1`, or
+    /// `n_ctx - stride` where the former would score targets twice.
+    pub fn sliding_window(
+        n_ctx: usize,
+        stride: Option<usize>,
+        unscored_prefix: Option<usize>,
+    ) -> Self {
+        let stride = stride.unwrap_or(n_ctx);
+        let unscored_prefix =
+            unscored_prefix.unwrap_or((n_ctx / 2 + 1).max(n_ctx.saturating_sub(stride)));
         Self {
             n_ctx,
             mode: Mode::SlidingWindow {
-                stride: n_ctx,
-                unscored_prefix: n_ctx / 2 + 1,
+                stride,
+                unscored_prefix,
             },
+        }
+    }
+
+    /// What `llama-perplexity -c C --ppl-stride S` evaluates: the tool adds
+    /// `S/2` to the context, so that windows have `C + S/2` tokens (it asks for
+    /// that many; since November 2025 builds round it up to a multiple of 256,
+    /// and with `-b` above `C` they add it to several contexts' worth).
+    pub fn llama_cpp_strided(context: usize, stride: usize) -> Self {
+        Self {
+            n_ctx: context.saturating_add(stride / 2),
+            mode: Mode::LlamaCppStrided { stride },
         }
     }
 
@@ -62,6 +160,11 @@ pub struct Window {
 }
 
 impl Window {
+    /// Corpus indices of its scored targets.
+    pub fn targets(&self) -> Range<usize> {
+        self.start + self.first_target..self.start + self.len
+    }
+
     /// Number of scored targets.
     pub fn scored(&self) -> usize {
         self.len - self.first_target
@@ -127,23 +230,14 @@ impl WindowPlan {
                 stride,
                 unscored_prefix,
             } => {
-                let need = 2 * n_ctx;
-                if tokens < need {
-                    return Err(GeometryError::CorpusTooShort {
-                        tokens,
-                        n_ctx,
-                        need,
-                    });
-                }
-                let n = ((tokens - n_ctx) / stride + 1).min(cap);
-                (0..n)
-                    .map(|index| Window {
-                        index,
-                        start: index * stride,
-                        len: n_ctx,
-                        first_target: unscored_prefix,
-                    })
-                    .collect()
+                require_tokens(tokens, n_ctx)?;
+                let n = (tokens - n_ctx) / stride + 1;
+                strided(n.min(cap), n_ctx, stride, unscored_prefix)
+            }
+            Mode::LlamaCppStrided { stride } => {
+                require_tokens(tokens, n_ctx)?;
+                let n = (tokens - n_ctx).div_ceil(stride);
+                strided(n.min(cap), n_ctx, stride, n_ctx - stride)
             }
             Mode::TeacherForced => {
                 if tokens < 2 {
@@ -172,6 +266,7 @@ impl WindowPlan {
         Ok(Self { windows })
     }
 
+    /// The windows, in corpus order.
     pub fn windows(&self) -> &[Window] {
         &self.windows
     }
@@ -187,31 +282,234 @@ impl WindowPlan {
     }
 }
 
+/// llama-perplexity's rule for modes with whole windows.
+fn require_tokens(tokens: usize, n_ctx: usize) -> Result<(), GeometryError> {
+    let need = n_ctx.saturating_mul(2);
+    if tokens < need {
+        return Err(GeometryError::CorpusTooShort {
+            tokens,
+            n_ctx,
+            need,
+        });
+    }
+    Ok(())
+}
+
+fn strided(n: usize, len: usize, stride: usize, first_target: usize) -> Vec<Window> {
+    (0..n)
+        .map(|index| Window {
+            index,
+            start: index * stride,
+            len,
+            first_target,
+        })
+        .collect()
+}
+
 impl Geometry {
+    /// Whether some target may be scored by more than one window.
+    pub fn rescores_targets(&self) -> bool {
+        match self.mode {
+            Mode::SlidingWindow {
+                stride,
+                unscored_prefix,
+            } => stride < self.n_ctx.saturating_sub(unscored_prefix),
+            Mode::TeacherForced | Mode::LlamaCppStrided { .. } => false,
+        }
+    }
+
     /// Checks what can be checked without a corpus.
     pub fn check(&self) -> Result<(), GeometryError> {
         let n_ctx = self.n_ctx;
         if n_ctx < 2 {
             return Err(GeometryError::ContextTooShort(n_ctx));
         }
-        if let Mode::SlidingWindow {
-            stride,
-            unscored_prefix,
-        } = self.mode
-        {
-            if stride == 0 {
-                return Err(GeometryError::ZeroStride);
-            }
-            if stride > n_ctx {
-                return Err(GeometryError::StrideTooLarge { stride, n_ctx });
-            }
-            if unscored_prefix == 0 || unscored_prefix >= n_ctx {
-                return Err(GeometryError::BadPrefix {
-                    prefix: unscored_prefix,
-                    n_ctx,
-                });
-            }
+        let (stride, prefix) = match self.mode {
+            Mode::TeacherForced => return Ok(()),
+            Mode::SlidingWindow {
+                stride,
+                unscored_prefix,
+            } => (stride, unscored_prefix),
+            Mode::LlamaCppStrided { stride } => (stride, n_ctx.saturating_sub(stride)),
+        };
+        if stride == 0 {
+            return Err(GeometryError::ZeroStride);
+        }
+        if stride > n_ctx {
+            return Err(GeometryError::StrideTooLarge { stride, n_ctx });
+        }
+        if prefix == 0 || prefix >= n_ctx {
+            return Err(GeometryError::BadPrefix { prefix, n_ctx });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn plan(tokens: usize, geometry: Geometry) -> WindowPlan {
+        WindowPlan::new(tokens, geometry, Limits::default()).unwrap()
+    }
+
+    /// How often each absolute target is scored.
+    fn scored_targets(plan: &WindowPlan) -> HashMap<usize, usize> {
+        let mut times = HashMap::new();
+        for w in plan.windows() {
+            for target in w.start + w.first_target..w.start + w.len {
+                *times.entry(target).or_default() += 1;
+            }
+        }
+        times
+    }
+
+    #[test]
+    fn llama_cpp_counts_on_wikitext_2() {
+        // What llama-perplexity prints for SmolLM2's 303,415 tokens.
+        for (n_ctx, windows, scored) in [(256, 1185, 127), (512, 592, 255), (2048, 148, 1023)] {
+            let plan = plan(303_415, Geometry::llama_cpp(n_ctx));
+            assert_eq!(plan.windows().len(), windows);
+            assert!(plan.windows().iter().all(|w| w.scored() == scored));
+            assert_eq!(plan.scored(), windows * scored);
+        }
+    }
+
+    #[test]
+    fn the_preset_and_contiguous_tiling_score_different_sets_of_equal_size() {
+        // S = L - P also scores L - P targets a window, but adjoining ones.
+        let (n_ctx, prefix) = (512, 257);
+        let preset = plan(303_415, Geometry::llama_cpp(n_ctx));
+        let limits = Limits {
+            windows: Some(preset.windows().len()),
+            max_tokens: None,
+        };
+        let tiling = Geometry::sliding_window(n_ctx, Some(n_ctx - prefix), Some(prefix));
+        let tiling = WindowPlan::new(303_415, tiling, limits).unwrap();
+        assert_eq!(preset.scored(), tiling.scored());
+        let (preset, tiling) = (scored_targets(&preset), scored_targets(&tiling));
+        assert_eq!(preset.len(), tiling.len());
+        assert_ne!(preset, tiling);
+        let last = *tiling.keys().max().unwrap();
+        assert!((prefix..=last).all(|t| tiling[&t] == 1));
+    }
+
+    #[test]
+    fn strided_preset_is_ppl_stride() {
+        // -c 512 --ppl-stride 128: windows of 576, ceil((T - 576) / 128) of them,
+        // the last 128 targets of each scored.
+        let g = Geometry::llama_cpp_strided(512, 128);
+        assert_eq!(g.n_ctx, 576);
+        for (tokens, windows) in [(1152, 5), (1153, 5), (576 + 5 * 128, 5), (1217, 6)] {
+            let plan = self::plan(tokens, g);
+            assert_eq!(plan.windows().len(), windows, "{tokens} tokens");
+            assert!(plan.windows().iter().all(|w| w.first_target == 448));
+            assert!(scored_targets(&plan).values().all(|&n| n == 1));
+            // A sliding window takes the one more that just fits.
+            let sliding = Geometry::sliding_window(576, Some(128), None);
+            let more = usize::from((tokens - 576) % 128 == 0);
+            assert_eq!(self::plan(tokens, sliding).windows().len(), windows + more);
+        }
+        assert!(!g.mode.substitutes_bos());
+    }
+
+    #[test]
+    fn the_default_prefix_never_scores_twice() {
+        let prefix = |stride| match Geometry::sliding_window(512, stride, None).mode {
+            Mode::SlidingWindow {
+                unscored_prefix, ..
+            } => unscored_prefix,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(prefix(None), 257);
+        assert_eq!(prefix(Some(300)), 257);
+        assert_eq!(prefix(Some(128)), 384);
+        assert!(Geometry::sliding_window(512, Some(128), Some(257)).rescores_targets());
+    }
+
+    #[test]
+    fn refusals() {
+        let g = |n, s, p| Geometry::sliding_window(n, Some(s), Some(p)).check();
+        assert_eq!(g(1, 1, 1), Err(GeometryError::ContextTooShort(1)));
+        assert_eq!(g(8, 0, 5), Err(GeometryError::ZeroStride));
+        assert!(matches!(
+            g(8, 9, 5),
+            Err(GeometryError::StrideTooLarge { .. })
+        ));
+        assert!(matches!(g(8, 8, 8), Err(GeometryError::BadPrefix { .. })));
+        assert!(matches!(g(8, 8, 0), Err(GeometryError::BadPrefix { .. })));
+        // The largest --ppl-stride whose first target still has a prediction.
+        assert_eq!(Geometry::llama_cpp_strided(8, 13).check(), Ok(()));
+        assert!(Geometry::llama_cpp_strided(8, 16).check().is_err());
+        let short = WindowPlan::new(1023, Geometry::llama_cpp(512), Limits::default());
+        assert!(matches!(
+            short,
+            Err(GeometryError::CorpusTooShort { need: 1024, .. })
+        ));
+        let huge = WindowPlan::new(10, Geometry::llama_cpp(usize::MAX), Limits::default());
+        assert!(matches!(huge, Err(GeometryError::CorpusTooShort { .. })));
+    }
+
+    proptest! {
+        /// Closed forms, and every target at most once when S >= L - P.
+        #[test]
+        fn sliding_window(
+            (n_ctx, stride, prefix) in (2usize..40)
+                .prop_flat_map(|l| (Just(l), 1..=l, 1..l)),
+            extra in 0usize..200,
+            cap in proptest::option::of(1usize..20),
+        ) {
+            let tokens = 2 * n_ctx + extra;
+            let g = Geometry::sliding_window(n_ctx, Some(stride), Some(prefix));
+            let limits = Limits { windows: cap, max_tokens: None };
+            let plan = WindowPlan::new(tokens, g, limits).unwrap();
+            let n = ((tokens - n_ctx) / stride + 1).min(cap.unwrap_or(usize::MAX));
+            prop_assert_eq!(plan.windows().len(), n);
+            prop_assert_eq!(plan.scored(), n * (n_ctx - prefix));
+            prop_assert_eq!(plan.evaluated(), n * n_ctx);
+            let times = scored_targets(&plan);
+            prop_assert!(times.keys().all(|&t| t >= 1 && t < tokens));
+            let once = times.values().all(|&k| k == 1);
+            if stride >= n_ctx - prefix {
+                prop_assert!(once);
+                prop_assert!(!g.rescores_targets());
+            } else {
+                prop_assert_eq!(once, n == 1);
+                prop_assert!(g.rescores_targets());
+            }
+            // Coverage: with S <= L - P there is no gap between first and last.
+            if stride <= n_ctx - prefix {
+                let end = (n - 1) * stride + n_ctx;
+                prop_assert!((prefix..end).all(|t| times.contains_key(&t)));
+            }
+        }
+
+        /// Teacher forcing scores all but each block's first token.
+        #[test]
+        fn teacher_forced(n_ctx in 2usize..40, tokens in 2usize..300) {
+            let plan = plan(tokens, Geometry::teacher_forced(n_ctx));
+            let times = scored_targets(&plan);
+            prop_assert!(times.values().all(|&k| k == 1));
+            for t in 0..tokens {
+                prop_assert_eq!(times.contains_key(&t), t % n_ctx != 0);
+            }
+            prop_assert_eq!(plan.scored(), tokens - tokens.div_ceil(n_ctx));
+        }
+
+        /// `max_tokens` is the same as a shorter corpus.
+        #[test]
+        fn max_tokens_cuts_the_corpus(n_ctx in 2usize..20, extra in 0usize..100, cut in 0usize..140) {
+            let tokens = 2 * n_ctx + extra;
+            let limits = Limits { windows: None, max_tokens: Some(cut) };
+            let g = Geometry::llama_cpp(n_ctx);
+            prop_assert_eq!(
+                WindowPlan::new(tokens, g, limits),
+                WindowPlan::new(tokens.min(cut), g, Limits::default())
+            );
+        }
     }
 }

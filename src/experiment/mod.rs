@@ -1,1 +1,220 @@
-//! experiment
+//! Experiment files: the TOML schema, its layering and its validation.
+//!
+//! An [`Experiment`] is what was *asked for*; it has touched no model and no
+//! corpus. `plan` turns it into runs. `docs/experiments.md` documents every key.
+
+mod decode;
+mod diagnostics;
+mod layers;
+mod schema;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use glob::Pattern;
+
+use crate::eval::{Geometry, Limits};
+use crate::results::Gate;
+
+pub use diagnostics::{Collector, Diagnostic, Diagnostics, Located, Location, suggest};
+pub(crate) use schema::{check_run_name, file_name};
+
+/// A validated experiment.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// The file that was read.
+    pub path: PathBuf,
+    /// Names the result tables: `results/NAME.csv`.
+    pub name: String,
+    pub description: String,
+    pub models: Vec<Located<ModelEntry>>,
+    /// The corpora that the file describes (`[[corpora]]`), swept or not.
+    pub corpora: Vec<Located<CorpusEntry>>,
+    pub sweep: Sweep,
+    /// Bounds every run.
+    pub limits: Limits,
+    pub excludes: Vec<Located<Exclude>>,
+    pub reference_files: Vec<Located<String>>,
+    pub gate: Gate,
+}
+
+/// The axes of the sweep; runs are their product with the models.
+#[derive(Clone, Debug, Default)]
+pub struct Sweep {
+    /// Names of `[[corpora]]`, paths, or globs.
+    pub corpora: Vec<Located<String>>,
+    pub contexts: Vec<Located<Context>>,
+    pub modes: Vec<Located<ModeSpec>>,
+    pub placements: Vec<Located<Placement>>,
+    pub numerics: Vec<Located<Numerics>>,
+}
+
+/// A context length, with bounds of its own where it has some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Context {
+    pub n_ctx: usize,
+    pub limits: Limits,
+}
+
+/// One `[[models]]` table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelEntry {
+    pub files: ModelFiles,
+    /// The pre-tokenizer, for a file that names none.
+    pub pre: Option<String>,
+    /// Overrides whether BOS is added.
+    pub bos: Option<bool>,
+    /// Whether special tokens written out in the corpus are parsed.
+    pub parse_special: bool,
+}
+
+/// The file or files of a `[[models]]` table.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ModelFiles {
+    /// Every match is a model, named after its file.
+    Glob(String),
+    File {
+        /// The file stem of `path` if not given.
+        name: Option<String>,
+        path: String,
+        /// Parts to be concatenated; empty if the file cannot be fetched.
+        source: Vec<String>,
+        sha256: Option<String>,
+    },
+}
+
+/// One `[[corpora]]` table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CorpusEntry {
+    pub name: String,
+    pub path: String,
+    pub source: Vec<String>,
+    pub sha256: Option<String>,
+}
+
+/// A way to walk a corpus, before a context length makes it a [`Geometry`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModeSpec {
+    SlidingWindow {
+        stride: Option<usize>,
+        unscored_prefix: Option<usize>,
+    },
+    TeacherForced,
+    LlamaCppStrided {
+        stride: usize,
+    },
+}
+
+impl ModeSpec {
+    pub fn geometry(self, n_ctx: usize) -> Geometry {
+        match self {
+            ModeSpec::SlidingWindow {
+                stride,
+                unscored_prefix,
+            } => Geometry::sliding_window(n_ctx, stride, unscored_prefix),
+            ModeSpec::TeacherForced => Geometry::teacher_forced(n_ctx),
+            ModeSpec::LlamaCppStrided { stride } => Geometry::llama_cpp_strided(n_ctx, stride),
+        }
+    }
+}
+
+/// Where the layers of a model are asked to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// The planner chooses.
+    Auto,
+    Cpu,
+    Cuda,
+    /// `count` layers from `first` on CUDA, the others on the CPU; with `cycle`
+    /// all layers on CUDA, `count` at a time.
+    GpuLayers {
+        count: usize,
+        first: usize,
+        cycle: bool,
+    },
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Placement::Auto => f.write_str("auto"),
+            Placement::Cpu => f.write_str("cpu"),
+            Placement::Cuda => f.write_str("cuda"),
+            Placement::GpuLayers {
+                count,
+                first,
+                cycle,
+            } => {
+                write!(f, "gpu_layers={count}")?;
+                if first > 0 {
+                    write!(f, "+{first}")?;
+                }
+                if cycle {
+                    f.write_str("+cycle")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The arithmetic of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Numerics {
+    /// Dequantized weights, f32 activations and accumulation.
+    Exact,
+    /// Activations quantized per block as ggml's CPU backend does.
+    Q8,
+    F16,
+    Bf16,
+}
+
+impl Numerics {
+    /// All of them, in the order in which messages list them.
+    pub const ALL: [Numerics; 4] = [Numerics::Exact, Numerics::Q8, Numerics::F16, Numerics::Bf16];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Numerics::Exact => "exact",
+            Numerics::Q8 => "q8",
+            Numerics::F16 => "f16",
+            Numerics::Bf16 => "bf16",
+        }
+    }
+}
+
+impl fmt::Display for Numerics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One `[[exclude]]` table: a run that matches every given pattern is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exclude {
+    pub model: Option<Pattern>,
+    pub corpus: Option<Pattern>,
+    pub context: Option<Pattern>,
+    pub mode: Option<Pattern>,
+    pub placement: Option<Pattern>,
+    pub numerics: Option<Pattern>,
+}
+
+impl Experiment {
+    /// Reads `path`, layers the environment and the `--set` arguments over it,
+    /// and checks everything that can be checked without models and corpora.
+    ///
+    /// # Errors
+    /// All that is wrong with it, each with the place where it was written.
+    pub fn load(path: impl AsRef<Path>, sets: &[String]) -> Result<Self, Diagnostics> {
+        let path = path.as_ref();
+        schema::decode(path, &layers::Layers::load(path, sets)?)
+    }
+
+    /// The experiment file's place as a whole.
+    pub fn whole_file(&self) -> Location {
+        Location::WholeFile(std::sync::Arc::new(self.path.clone()))
+    }
+}

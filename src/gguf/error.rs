@@ -58,7 +58,7 @@ pub enum Problem {
     #[error("tensor '{0}' occurs twice")]
     DuplicateTensor(String),
     #[error("general.alignment is {0}; it must be a power of two from 8 to 65536")]
-    Alignment(u64),
+    Alignment(String),
     #[error("tensor '{name}' has {found} dimensions; 1 to 4 are supported")]
     DimensionCount { name: String, found: u32 },
     #[error("tensor '{name}' has the shape {dims:?}, which is empty or too large")]

@@ -161,7 +161,7 @@ fn parse_header(bytes: &[u8], metadata: &mut Metadata) -> Result<Vec<TensorInfo>
         None => DEFAULT_ALIGNMENT,
         Some(v) => match v.to_u64() {
             Some(a) if a.is_power_of_two() && (8..=65536).contains(&a) => a,
-            other => return Err(Problem::Alignment(other.unwrap_or(0))),
+            _ => return Err(Problem::Alignment(v.describe())),
         },
     };
 

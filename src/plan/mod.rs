@@ -1,1 +1,444 @@
-//! plan
+//! From an experiment to its runs: expansion, exclusion, resolution, stable
+//! run keys, estimates. Reads headers and file sizes; fetches nothing.
+
+mod estimate;
+mod facts;
+mod inputs;
+mod placement;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use glob::Pattern;
+
+use crate::eval::{Geometry, Limits, Mode, WindowPlan};
+use crate::experiment::{
+    self, Collector, Context, Diagnostics, Exclude, Experiment, Located, Location,
+};
+use crate::results::Gate;
+use crate::tokenizer;
+
+pub use crate::experiment::Numerics;
+pub use estimate::{Estimate, Tokens, Work, assumed_gflops};
+pub use facts::ModelFacts;
+pub use placement::{Device, LayerSpan, Placement};
+
+/// A model of the sweep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelSpec {
+    pub name: String,
+    pub path: PathBuf,
+    /// Parts to be concatenated; empty if the file cannot be fetched.
+    pub source: Vec<String>,
+    pub sha256: Option<String>,
+    /// The pre-tokenizer, for a file that names none.
+    pub pre: Option<String>,
+    /// Overrides whether BOS is added.
+    pub bos: Option<bool>,
+    pub parse_special: bool,
+    /// What its header says; `None` if the file is not there (yet).
+    pub facts: Option<ModelFacts>,
+}
+
+impl ModelSpec {
+    /// What the experiment says of the model's tokenizer.
+    pub fn tokenizer_options(&self) -> tokenizer::Options {
+        tokenizer::Options {
+            parse_special: self.parse_special,
+            pre: self.pre.clone(),
+            add_bos: self.bos,
+        }
+    }
+}
+
+/// A corpus of the sweep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CorpusSpec {
+    pub name: String,
+    pub path: PathBuf,
+    /// Parts to be concatenated; empty if the file cannot be fetched.
+    pub source: Vec<String>,
+    pub sha256: Option<String>,
+    /// Its length; `None` if the file is not there (yet).
+    pub bytes: Option<u64>,
+}
+
+/// One run: one row of the result table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunSpec {
+    /// Identifies the run in tables, across machines and over time:
+    /// `MODEL/CORPUS/CONTEXT/MODE/PLACEMENT/NUMERICS[/wWINDOWS][/tTOKENS]`.
+    pub key: String,
+    pub model: Arc<ModelSpec>,
+    pub corpus: Arc<CorpusSpec>,
+    /// The context as the experiment has it; `geometry.n_ctx` is the window's
+    /// length, which llama.cpp's strided mode makes longer.
+    pub context: usize,
+    pub geometry: Geometry,
+    /// As in experiment files and result tables.
+    pub mode_name: &'static str,
+    pub placement: Placement,
+    pub numerics: Numerics,
+    pub limits: Limits,
+}
+
+/// An expanded experiment.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub name: String,
+    pub description: String,
+    /// In the order of the file: models, corpora, contexts, modes, placements,
+    /// numerics, the last varying fastest. No two have the same key.
+    pub runs: Vec<RunSpec>,
+    pub reference_files: Vec<PathBuf>,
+    pub gate: Gate,
+    pub experiment_path: PathBuf,
+    /// Combinations that an `[[exclude]]` left out.
+    pub excluded: usize,
+    /// Combinations that came out as a run that was there already.
+    pub merged: usize,
+    /// What the user should know: placements that were chosen, excludes that
+    /// match nothing, targets that are scored twice.
+    pub notes: Vec<String>,
+}
+
+impl Plan {
+    /// Expands `experiment`.
+    ///
+    /// Models that are not on disk are planned unseen: plan again when they have
+    /// been fetched, so that their headers are checked too.
+    ///
+    /// # Errors
+    /// Everything that would keep a run from being what was asked for: missing
+    /// files, malformed models, geometries that score nothing, contexts beyond a
+    /// model's, placements and numerics that this build does not have.
+    pub fn new(experiment: &Experiment) -> Result<Self, Diagnostics> {
+        let mut errors = Collector::default();
+        let paths = inputs::Paths::new(&experiment.path);
+        let models = inputs::models(experiment, &paths, &mut errors);
+        let corpora = inputs::corpora(experiment, &paths, &mut errors);
+        let reference_files = experiment.reference_files.iter().map(|file| {
+            let path = paths.resolve(&file.value);
+            if !path.is_file() {
+                errors.push(&file.at, format!("'{}' is no file", path.display()));
+            }
+            path
+        });
+        let reference_files = reference_files.collect();
+        let inputs_found = !models.is_empty() && !corpora.is_empty();
+
+        let mut expansion = Expansion::new(experiment, &mut errors);
+        for model in &models {
+            for corpus in &corpora {
+                expansion.add(model, corpus);
+            }
+        }
+        let Expansion {
+            runs,
+            excluded,
+            merged,
+            notes,
+            ..
+        } = expansion.finish();
+        if runs.is_empty() && inputs_found && excluded > 0 {
+            errors.push(
+                &experiment.whole_file(),
+                format!("nothing is left to run: [[exclude]] removes all {excluded} combinations"),
+            );
+        }
+        errors.finish(Self {
+            name: experiment.name.clone(),
+            description: experiment.description.clone(),
+            runs,
+            reference_files,
+            gate: experiment.gate,
+            experiment_path: experiment.path.clone(),
+            excluded,
+            merged,
+            notes,
+        })
+    }
+
+    /// The models of the runs, each once.
+    pub fn models(&self) -> Vec<&Arc<ModelSpec>> {
+        distinct(self.runs.iter().map(|r| &r.model))
+    }
+
+    /// The corpora of the runs, each once.
+    pub fn corpora(&self) -> Vec<&Arc<CorpusSpec>> {
+        distinct(self.runs.iter().map(|r| &r.corpus))
+    }
+}
+
+fn distinct<'a, T>(items: impl Iterator<Item = &'a Arc<T>>) -> Vec<&'a Arc<T>> {
+    let mut out: Vec<&Arc<T>> = Vec::new();
+    for item in items {
+        if !out.iter().any(|o| Arc::ptr_eq(o, item)) {
+            out.push(item);
+        }
+    }
+    out
+}
+
+/// An expansion on its way.
+struct Expansion<'a> {
+    experiment: &'a Experiment,
+    errors: &'a mut Collector,
+    /// Settings that are refused already: one message each is enough.
+    refused: HashSet<String>,
+    keys: HashSet<String>,
+    exclude_hits: Vec<usize>,
+    runs: Vec<RunSpec>,
+    excluded: usize,
+    merged: usize,
+    notes: Vec<String>,
+}
+
+/// A combination of the axes, before it is a run.
+struct Candidate<'a> {
+    model: &'a Arc<ModelSpec>,
+    corpus: &'a Arc<CorpusSpec>,
+    context: &'a Located<Context>,
+    mode: &'a Location,
+    geometry: Geometry,
+    placement: &'a Located<experiment::Placement>,
+    numerics: &'a Located<Numerics>,
+}
+
+impl Candidate<'_> {
+    /// Its name in messages.
+    fn label(&self) -> String {
+        format!(
+            "{}/{}/{}/{}/{}/{}",
+            self.model.name,
+            self.corpus.name,
+            self.context.value.n_ctx,
+            mode_label(self.geometry),
+            self.placement.value,
+            self.numerics.value
+        )
+    }
+}
+
+impl<'a> Expansion<'a> {
+    fn new(experiment: &'a Experiment, errors: &'a mut Collector) -> Self {
+        Self {
+            experiment,
+            errors,
+            refused: HashSet::new(),
+            keys: HashSet::new(),
+            exclude_hits: vec![0; experiment.excludes.len()],
+            runs: Vec::new(),
+            excluded: 0,
+            merged: 0,
+            notes: Vec::new(),
+        }
+    }
+
+    /// Adds the runs of one model on one corpus.
+    fn add(&mut self, model: &Arc<ModelSpec>, corpus: &Arc<CorpusSpec>) {
+        let sweep = &self.experiment.sweep;
+        for context in &sweep.contexts {
+            for mode in &sweep.modes {
+                for placement in &sweep.placements {
+                    for numerics in &sweep.numerics {
+                        self.add_one(&Candidate {
+                            model,
+                            corpus,
+                            context,
+                            mode: &mode.at,
+                            geometry: mode.value.geometry(context.value.n_ctx),
+                            placement,
+                            numerics,
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    fn add_one(&mut self, c: &Candidate<'_>) {
+        let resolved = placement::resolve(c.placement.value);
+        let chosen = resolved.as_ref().ok().map(|r| r.placement);
+        let mut excluded = false;
+        for (exclude, hits) in self.experiment.excludes.iter().zip(&mut self.exclude_hits) {
+            if matches(&exclude.value, c, chosen) {
+                *hits += 1;
+                excluded = true;
+            }
+        }
+        if excluded {
+            self.excluded += 1;
+            return;
+        }
+        let limits = tightest(self.experiment.limits, c.context.value.limits);
+        let fits = self.check(c, limits);
+        let resolution = match resolved {
+            Ok(resolution) => resolution,
+            Err(message) => return self.refuse(c, &c.placement.at, message),
+        };
+        if !fits {
+            return;
+        }
+        if let Some(reason) = resolution.reason {
+            self.note(format!(
+                "placement '{}' is {} here: {reason}",
+                c.placement.value, resolution.placement
+            ));
+        }
+        if c.geometry.rescores_targets() {
+            self.note(format!(
+                "{} at context {} scores some targets more than once: its stride is below the \
+                 targets of a window",
+                mode_label(c.geometry),
+                c.context.value.n_ctx
+            ));
+        }
+        let run = RunSpec {
+            key: key(c, resolution.placement, limits),
+            model: c.model.clone(),
+            corpus: c.corpus.clone(),
+            context: c.context.value.n_ctx,
+            geometry: c.geometry,
+            mode_name: c.geometry.mode.name(),
+            placement: resolution.placement,
+            numerics: c.numerics.value,
+            limits,
+        };
+        if self.keys.insert(run.key.clone()) {
+            self.runs.push(run);
+        } else {
+            self.merged += 1;
+        }
+    }
+
+    /// Whether geometry, model and numerics go together.
+    fn check(&mut self, c: &Candidate<'_>, limits: Limits) -> bool {
+        let mut fits = true;
+        let geometry = match limits.max_tokens {
+            // A cut corpus may be too short whatever the corpus is; two contexts
+            // are enough for every mode.
+            Some(max) => {
+                let tokens = max.min(2 * c.geometry.n_ctx);
+                WindowPlan::new(tokens, c.geometry, limits).map(|_| ())
+            }
+            None => c.geometry.check(),
+        };
+        if let Err(e) = geometry {
+            let at = match c.geometry.check() {
+                Ok(()) => &c.context.at,
+                Err(_) => c.mode,
+            };
+            let cut = limits.max_tokens.filter(|_| c.geometry.check().is_ok());
+            let cut = cut.map_or(String::new(), |max| format!(" (cut by max_tokens = {max})"));
+            self.refuse(c, at, format!("{e}{cut}"));
+            fits = false;
+        }
+        let trained = c.model.facts.as_ref().and_then(|f| f.context_length);
+        if let Some(trained) = trained.filter(|&t| c.geometry.n_ctx > t) {
+            let message = format!(
+                "windows of {} tokens are beyond the {trained} that '{}' was trained on; use a \
+                 context of at most {trained} or leave the combination out with [[exclude]]",
+                c.geometry.n_ctx, c.model.name
+            );
+            self.refuse(c, &c.context.at, message);
+            fits = false;
+        }
+        if c.numerics.value != Numerics::Exact {
+            let message = format!(
+                "numerics '{}' is not available in this build; use \"exact\", or leave the \
+                 combination out with [[exclude]]",
+                c.numerics.value
+            );
+            self.refuse(c, &c.numerics.at, message);
+            fits = false;
+        }
+        fits
+    }
+
+    fn refuse(&mut self, c: &Candidate<'_>, at: &Location, message: String) {
+        if self.refused.insert(format!("{at} {message}")) {
+            self.errors
+                .push(at, format!("run {}: {message}", c.label()));
+        }
+    }
+
+    fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    fn finish(mut self) -> Self {
+        for (exclude, &hits) in self.experiment.excludes.iter().zip(&self.exclude_hits) {
+            if hits == 0 {
+                self.notes
+                    .push(format!("{}: this [[exclude]] matches no run", exclude.at));
+            }
+        }
+        self
+    }
+}
+
+/// Both bounds hold.
+fn tightest(a: Limits, b: Limits) -> Limits {
+    let min = |a: Option<usize>, b: Option<usize>| a.into_iter().chain(b).min();
+    Limits {
+        windows: min(a.windows, b.windows),
+        max_tokens: min(a.max_tokens, b.max_tokens),
+    }
+}
+
+/// Whether every pattern that is given matches. Modes go by their name or their
+/// part of the key, placements by what was asked for or what came of it.
+fn matches(exclude: &Exclude, c: &Candidate<'_>, chosen: Option<Placement>) -> bool {
+    let fits = |pattern: &Option<Pattern>, names: &[String]| match pattern {
+        Some(p) => names.iter().any(|n| p.matches(n)),
+        None => true,
+    };
+    let mut modes = vec![c.geometry.mode.name().to_owned(), mode_label(c.geometry)];
+    if c.geometry == Geometry::llama_cpp(c.context.value.n_ctx) {
+        modes.push("llama.cpp".to_owned());
+    }
+    let mut placements = vec![c.placement.value.to_string()];
+    placements.extend(chosen.map(|p| p.to_string()));
+    fits(&exclude.model, std::slice::from_ref(&c.model.name))
+        && fits(&exclude.corpus, std::slice::from_ref(&c.corpus.name))
+        && fits(&exclude.context, &[c.context.value.n_ctx.to_string()])
+        && fits(&exclude.mode, &modes)
+        && fits(&exclude.placement, &placements)
+        && fits(&exclude.numerics, &[c.numerics.value.to_string()])
+}
+
+/// The mode's part of a run key.
+fn mode_label(geometry: Geometry) -> String {
+    match geometry.mode {
+        Mode::SlidingWindow {
+            stride,
+            unscored_prefix,
+        } => format!("sw-s{stride}-p{unscored_prefix}"),
+        Mode::TeacherForced => "tf".to_owned(),
+        Mode::LlamaCppStrided { stride } => format!("llama-strided-s{stride}"),
+    }
+}
+
+fn key(c: &Candidate<'_>, placement: Placement, limits: Limits) -> String {
+    let mut key = format!(
+        "{}/{}/{}/{}/{placement}/{}",
+        c.model.name,
+        c.corpus.name,
+        c.context.value.n_ctx,
+        mode_label(c.geometry),
+        c.numerics.value
+    );
+    if let Some(windows) = limits.windows {
+        key += &format!("/w{windows}");
+    }
+    if let Some(tokens) = limits.max_tokens {
+        key += &format!("/t{tokens}");
+    }
+    key
+}

@@ -1,1 +1,19 @@
-//! results
+//! Result tables: their schema, reading and writing, comparison and gates.
+//!
+//! `docs/results.md` explains every column.
+
+pub(crate) mod csv_file;
+pub mod diff;
+mod diff_format;
+mod gate;
+mod paired;
+pub mod render;
+mod row;
+pub(crate) mod schema;
+mod tables;
+
+pub use csv_file::CsvError;
+pub use gate::Gate;
+pub use paired::{Paired, paired};
+pub use row::{Comparison, Figures, Outcome, Provenance, ResultRow, TimingRow, WindowRow};
+pub use tables::{ResultsError, TablePaths, Tables};

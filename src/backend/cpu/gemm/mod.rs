@@ -1,0 +1,250 @@
+//! f32 matrix products against packed panels.
+//!
+//! `out[r, o] = Σ_k x[r, k] · w[o, k]`. Every element is summed in one order
+//! that does not depend on the shape, the tiling, the threads or the instruction
+//! set: fused multiply-adds over blocks of [`K_BLOCK`] consecutive `k` from 0,
+//! the blocks' sums added in order. So results are the same bits however the
+//! work is cut.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+use rayon::prelude::*;
+
+use super::isa::{Isa, Level};
+
+/// Columns (outputs) in a panel.
+pub const PANEL: usize = 32;
+/// Terms that are summed before they join the total; short sums round less.
+const K_BLOCK: usize = 256;
+
+/// A matrix in panels: panel `p` holds, for each `k`, the elements of the
+/// outputs `[32p, 32p + 32)`; outputs beyond `n_out` are zero.
+#[derive(Default)]
+pub struct Packed {
+    n_in: usize,
+    n_out: usize,
+    data: Vec<f32>,
+}
+
+impl Packed {
+    /// An all-zero matrix; reuses the memory of `self`.
+    pub fn reset(&mut self, n_in: usize, n_out: usize) {
+        self.n_in = n_in;
+        self.n_out = n_out;
+        self.data.clear();
+        self.data.resize(n_in * n_out.next_multiple_of(PANEL), 0.0);
+    }
+
+    pub fn zeros(n_in: usize, n_out: usize) -> Self {
+        let mut packed = Self::default();
+        packed.reset(n_in, n_out);
+        packed
+    }
+
+    pub fn n_in(&self) -> usize {
+        self.n_in
+    }
+
+    pub fn n_out(&self) -> usize {
+        self.n_out
+    }
+
+    /// The panels, to be filled; each is `n_in × 32`.
+    pub fn panels_mut(&mut self) -> impl IndexedParallelIterator<Item = &mut [f32]> {
+        let len = (self.n_in * PANEL).max(1);
+        self.data.par_chunks_exact_mut(len)
+    }
+
+    /// As [`Self::panels_mut`], for one thread.
+    pub fn panels_mut_serial(&mut self) -> impl Iterator<Item = &mut [f32]> {
+        let len = (self.n_in * PANEL).max(1);
+        self.data.chunks_exact_mut(len)
+    }
+}
+
+/// Fills a panel from rows of outputs: `rows` holds up to 32 rows, `stride`
+/// apart, of `n_in` elements.
+pub fn pack_rows(panel: &mut [f32], rows: &[f32], stride: usize, n_in: usize) {
+    let n_rows = rows.len().div_ceil(stride.max(1)).min(PANEL);
+    for (k, lane) in panel.as_chunks_mut::<PANEL>().0[..n_in]
+        .iter_mut()
+        .enumerate()
+    {
+        for (r, x) in lane[..n_rows].iter_mut().enumerate() {
+            *x = rows[r * stride + k];
+        }
+    }
+}
+
+/// The operands of a product: rows of `x`, `x_stride` apart, against `w`.
+#[derive(Clone, Copy)]
+pub struct Product<'a> {
+    pub x: &'a [f32],
+    pub x_stride: usize,
+    pub n_rows: usize,
+    pub w: &'a Packed,
+    /// The terms to sum: `x`'s columns `0..` meet `w`'s `k` in this range.
+    pub k: (usize, usize),
+    /// The panels to compute.
+    pub panels: (usize, usize),
+}
+
+impl<'a> Product<'a> {
+    /// All of `x · wᵀ`, rows without gaps.
+    pub fn full(x: &'a [f32], n_rows: usize, w: &'a Packed) -> Self {
+        Product {
+            x,
+            x_stride: w.n_in,
+            n_rows,
+            w,
+            k: (0, w.n_in),
+            panels: (0, w.n_out.div_ceil(PANEL)),
+        }
+    }
+}
+
+/// Computes a product into `out`, whose rows are `out_stride` apart and begin
+/// with the first output of the first panel.
+///
+/// # Panics
+/// If a slice is too short for the shape.
+pub fn multiply(isa: Isa, p: Product, out: &mut [f32], out_stride: usize) {
+    let n_k = p.k.1 - p.k.0;
+    let first_out = p.panels.0 * PANEL;
+    let n_cols = (p.panels.1 * PANEL).min(p.w.n_out) - first_out.min(p.w.n_out);
+    if p.n_rows == 0 || n_cols == 0 {
+        return;
+    }
+    // Everything that the kernels read and write lies within these bounds.
+    assert!(p.k.1 <= p.w.n_in && n_cols <= out_stride);
+    assert!(p.x.len() >= (p.n_rows - 1) * p.x_stride + n_k);
+    assert!(out.len() >= (p.n_rows - 1) * out_stride + n_cols);
+    for (i, panel) in (p.panels.0..p.panels.1).enumerate() {
+        let start = (panel * p.w.n_in + p.k.0) * PANEL;
+        let w = &p.w.data[start..start + n_k * PANEL];
+        let col = i * PANEL;
+        let width = PANEL.min(n_cols - col);
+        let tile = Tile {
+            x: p.x,
+            x_stride: p.x_stride,
+            n_rows: p.n_rows,
+            w,
+        };
+        let out = &mut out[col..];
+        match isa.level() {
+            Level::Portable => portable::panel(tile, out, out_stride, width),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => avx2::panel(isa, tile, out, out_stride, width),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => avx512::panel(isa, tile, out, out_stride, width),
+        }
+    }
+}
+
+/// One panel's share of a product; `w` holds the terms to sum.
+#[derive(Clone, Copy)]
+struct Tile<'a> {
+    x: &'a [f32],
+    x_stride: usize,
+    n_rows: usize,
+    w: &'a [f32],
+}
+
+impl Tile<'_> {
+    fn n_k(&self) -> usize {
+        self.w.len() / PANEL
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn random(n: usize, seed: u64) -> Vec<f32> {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        (0..n)
+            .map(|_| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+            })
+            .collect()
+    }
+
+    fn packed(w: &[f32], n_in: usize, n_out: usize) -> Packed {
+        let mut p = Packed::zeros(n_in, n_out);
+        for (panel, rows) in p.panels_mut_serial().zip(w.chunks(PANEL * n_in)) {
+            pack_rows(panel, rows, n_in, n_in);
+        }
+        p
+    }
+
+    #[test]
+    fn agrees_with_f64_and_between_instruction_sets() {
+        for (n_rows, n_in, n_out) in [
+            (1, 1, 1),
+            (3, 5, 7),
+            (14, 256, 32),
+            (29, 600, 70),
+            (45, 257, 96),
+        ] {
+            let x = random(n_rows * n_in, 1);
+            let w = random(n_out * n_in, 2);
+            let w_packed = packed(&w, n_in, n_out);
+            let mut bits: Option<Vec<u32>> = None;
+            for isa in Isa::available() {
+                let mut out = vec![f32::NAN; n_rows * n_out];
+                multiply(isa, Product::full(&x, n_rows, &w_packed), &mut out, n_out);
+                for r in 0..n_rows {
+                    for o in 0..n_out {
+                        let terms = (0..n_in)
+                            .map(|k| f64::from(x[r * n_in + k]) * f64::from(w[o * n_in + k]));
+                        let (want, size) = terms.fold((0.0, 0.0), |(s, a), t| (s + t, a + t.abs()));
+                        let error = (f64::from(out[r * n_out + o]) - want).abs();
+                        assert!(error <= 2e-6 * size, "{} [{r},{o}]", isa.name());
+                    }
+                }
+                let got = out.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                assert_eq!(
+                    bits.get_or_insert_with(|| got.clone()),
+                    &got,
+                    "{}",
+                    isa.name()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn bits_do_not_depend_on_how_the_work_is_cut() {
+        let (n_rows, n_in, n_out) = (37, 300, 100);
+        let (x, w) = (random(n_rows * n_in, 3), random(n_out * n_in, 4));
+        let w = packed(&w, n_in, n_out);
+        let isa = Isa::detect();
+        let whole = Product::full(&x, n_rows, &w);
+        let mut want = vec![0.0; n_rows * n_out];
+        multiply(isa, whole, &mut want, n_out);
+        for rows in [1, 2, 5, 14, 20] {
+            for panels in 1..4 {
+                let mut got = vec![0.0; n_rows * n_out];
+                for r in (0..n_rows).step_by(rows) {
+                    for p in (0..4).step_by(panels) {
+                        let part = Product {
+                            x: &x[r * n_in..],
+                            n_rows: rows.min(n_rows - r),
+                            panels: (p, (p + panels).min(4)),
+                            ..whole
+                        };
+                        multiply(isa, part, &mut got[r * n_out + p * PANEL..], n_out);
+                    }
+                }
+                assert!(got == want, "{rows} rows, {panels} panels");
+            }
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The kernel in plain Rust: the twin that the others are tested against, and
+//! what processors without AVX2 run.
+
+use super::{K_BLOCK, PANEL, Tile};
+
+pub(super) fn panel(t: Tile, out: &mut [f32], out_stride: usize, width: usize) {
+    for r in 0..t.n_rows {
+        let x = &t.x[r * t.x_stride..][..t.n_k()];
+        let mut total = [0.0f32; PANEL];
+        for (b, (x, w)) in x
+            .chunks(K_BLOCK)
+            .zip(t.w.chunks(K_BLOCK * PANEL))
+            .enumerate()
+        {
+            let mut sum = [0.0f32; PANEL];
+            for (x, w) in x.iter().zip(w.as_chunks::<PANEL>().0) {
+                for (s, w) in sum.iter_mut().zip(w) {
+                    *s = x.mul_add(*w, *s);
+                }
+            }
+            for (t, s) in total.iter_mut().zip(sum) {
+                *t = if b == 0 { s } else { *t + s };
+            }
+        }
+        out[r * out_stride..][..width].copy_from_slice(&total[..width]);
+    }
+}

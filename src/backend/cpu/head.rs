@@ -1,0 +1,86 @@
+//! The output head, fused with the log-softmax: logits live for one tile of rows
+//! and one run of the vocabulary, never for a whole window.
+
+use rayon::prelude::*;
+
+use super::gemm::{self, PANEL, Product};
+use super::isa::Isa;
+use super::math::{self, LogSumExp};
+use super::weights;
+use crate::backend::{BackendError, Target};
+use crate::gguf::Gguf;
+use crate::model::Head;
+
+/// Vocabulary entries decoded at a time.
+const RUN: usize = 64 * PANEL;
+/// Rows whose logits a thread holds: 56 × 2048 × 4 B stay in its L2 cache.
+const ROWS: usize = 56;
+
+/// What is known of a target's log-likelihood after some runs.
+#[derive(Clone, Copy)]
+struct Partial {
+    lse: LogSumExp,
+    logit: f32,
+}
+
+/// `−ln p(target)` for each target, or the number of the first target whose
+/// logits are not finite. `hidden` rows have the norm's width.
+pub(super) fn target_nll(
+    isa: Isa,
+    gguf: &Gguf,
+    head: &Head,
+    hidden: &[f32],
+    targets: &[Target],
+) -> Result<Result<Vec<f64>, usize>, BackendError> {
+    let n = head.weight.n_in;
+    let mut rows = vec![0.0f32; targets.len() * n];
+    rows.par_chunks_mut(ROWS * n)
+        .zip(targets.par_chunks(ROWS))
+        .for_each(|(rows, targets)| {
+            for (row, target) in rows.chunks_exact_mut(n).zip(targets) {
+                let x = &hidden[target.row * n..][..n];
+                math::rms_norm(isa, x, &head.norm.weight.values, head.norm.eps, row);
+            }
+        });
+    let mut partials = vec![
+        Partial {
+            lse: LogSumExp::default(),
+            logit: f32::NAN,
+        };
+        targets.len()
+    ];
+    for first in (0..head.weight.n_out).step_by(RUN) {
+        let n_run = RUN.min(head.weight.n_out - first);
+        let w = weights::load(gguf, &head.weight.rows(first, n_run))?;
+        partials
+            .par_chunks_mut(ROWS)
+            .zip(rows.par_chunks(ROWS * n))
+            .zip(targets.par_chunks(ROWS))
+            .for_each_init(
+                || vec![0.0f32; ROWS * n_run],
+                |logits, ((partials, rows), targets)| {
+                    let n_rows = targets.len();
+                    gemm::multiply(isa, Product::full(rows, n_rows, &w), logits, n_run);
+                    let each = partials.iter_mut().zip(targets);
+                    for ((p, target), logits) in each.zip(logits.chunks_exact_mut(n_run)) {
+                        if let Some(cap) = head.softcap {
+                            math::softcap(isa, logits, cap);
+                        }
+                        math::log_sum_exp(isa, &mut p.lse, logits);
+                        let id = target.id as usize;
+                        if (first..first + n_run).contains(&id) {
+                            p.logit = logits[id - first];
+                        }
+                    }
+                },
+            );
+    }
+    let nll: Vec<f64> = partials
+        .iter()
+        .map(|p| p.lse.value() - f64::from(p.logit))
+        .collect();
+    Ok(match nll.iter().position(|x| !x.is_finite()) {
+        Some(i) => Err(i),
+        None => Ok(nll),
+    })
+}

@@ -1,0 +1,92 @@
+//! Which instructions this processor has, and one source for all of them.
+
+/// An instruction set that the running processor is known to have: values come
+/// only from [`Isa::detect`] and [`Isa::available`], so holding one is the proof
+/// that calling its code is safe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Isa(Level);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    /// Whatever the build's target has.
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Isa {
+    /// The best one.
+    pub fn detect() -> Self {
+        Self::available()[0]
+    }
+
+    /// All of them, best first; the last is portable code.
+    pub fn available() -> Vec<Self> {
+        let mut all = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+            let avx512 = is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl");
+            if avx2 && avx512 {
+                all.push(Isa(Level::Avx512));
+            }
+            if avx2 {
+                all.push(Isa(Level::Avx2));
+            }
+        }
+        all.push(Isa(Level::Portable));
+        all
+    }
+
+    pub(super) fn level(self) -> Level {
+        self.0
+    }
+
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Level::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => "avx512",
+        }
+    }
+}
+
+/// Compiles a function once for each instruction set and picks one by its first
+/// argument. The source is one, its `mul_add`s are exactly rounded everywhere,
+/// and its lanes are spelled out, so all versions yield the same bits.
+macro_rules! multiversion {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments)]
+        $vis fn $name(isa: $crate::backend::cpu::isa::Isa, $($arg: $ty),*) $(-> $ret)? {
+            #[inline(always)]
+            fn portable($($arg: $ty),*) $(-> $ret)? $body
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2($($arg: $ty),*) $(-> $ret)? { portable($($arg),*) }
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+            fn avx512($($arg: $ty),*) $(-> $ret)? { portable($($arg),*) }
+
+            use $crate::backend::cpu::isa::Level;
+            match isa.level() {
+                Level::Portable => portable($($arg),*),
+                // SAFETY: an `Isa` exists only where the processor has it.
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx2 => unsafe { avx2($($arg),*) },
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx512 => unsafe { avx512($($arg),*) },
+            }
+        }
+    };
+}
+pub(super) use multiversion;

@@ -1,0 +1,96 @@
+//! A loaded layer: its residual blocks, run on one sequence.
+
+use std::sync::Arc;
+
+use super::attention::LoadedAttention;
+use super::ffn::{LoadedFfn, LoadedMoe};
+use super::isa::Isa;
+use super::math;
+use super::rope::RopeTable;
+use super::scratch::{Scratch, room};
+use crate::backend::BackendError;
+use crate::gguf::Gguf;
+use crate::model::{Branch, Layer, Mixer, Rope};
+
+enum LoadedMixer<'m> {
+    Attention(LoadedAttention<'m>),
+    Ffn(LoadedFfn<'m>),
+    Moe(LoadedMoe<'m>),
+}
+
+pub(super) struct LoadedLayer<'m> {
+    blocks: Vec<Vec<(&'m Branch, LoadedMixer<'m>)>>,
+}
+
+impl<'m> LoadedLayer<'m> {
+    pub fn load(
+        gguf: &Gguf,
+        layer: &'m Layer,
+        rope: impl Fn(&Rope) -> Arc<RopeTable>,
+    ) -> Result<Self, BackendError> {
+        let branch = |b: &'m Branch| -> Result<_, BackendError> {
+            let mixer = match &b.mixer {
+                Mixer::Attention(a) => {
+                    let table = a.rope.as_ref().map(&rope);
+                    LoadedMixer::Attention(LoadedAttention::load(gguf, a, table)?)
+                }
+                Mixer::Ffn(f) => LoadedMixer::Ffn(LoadedFfn::load(gguf, f)?),
+                Mixer::Moe(m) => LoadedMixer::Moe(LoadedMoe::load(gguf, m)?),
+            };
+            Ok((b, mixer))
+        };
+        let blocks = layer.blocks.iter();
+        Ok(Self {
+            blocks: blocks
+                .map(|block| block.branches.iter().map(branch).collect())
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Runs the layer on the rows of one sequence, in place.
+    pub fn apply(&self, isa: Isa, spread: bool, x: &mut [f32], s: &mut Scratch) {
+        let n = x.len();
+        for branches in &self.blocks {
+            let mut sum = std::mem::take(&mut s.sum);
+            let mut out = std::mem::take(&mut s.branch);
+            room(&mut sum, n).fill(0.0);
+            for (branch, mixer) in branches {
+                let out = room(&mut out, n);
+                apply_branch(isa, spread, branch, mixer, x, s, out);
+                math::add(isa, &mut sum[..n], out);
+            }
+            math::add(isa, x, &sum[..n]);
+            s.sum = sum;
+            s.branch = out;
+        }
+    }
+}
+
+fn apply_branch(
+    isa: Isa,
+    spread: bool,
+    branch: &Branch,
+    mixer: &LoadedMixer,
+    x: &[f32],
+    s: &mut Scratch,
+    out: &mut [f32],
+) {
+    let mut normed = std::mem::take(&mut s.normed);
+    let input = match &branch.pre_norm {
+        None => x,
+        Some(norm) => {
+            let normed = room(&mut normed, x.len());
+            math::rms_norm(isa, x, &norm.weight.values, norm.eps, normed);
+            normed
+        }
+    };
+    match mixer {
+        LoadedMixer::Attention(a) => a.apply(isa, spread, input, s, out),
+        LoadedMixer::Ffn(f) => f.apply(isa, spread, input, &mut s.gate, &mut s.up, out),
+        LoadedMixer::Moe(m) => m.apply(isa, spread, input, s, out),
+    }
+    if let Some(norm) = &branch.post_norm {
+        math::rms_norm_in_place(isa, out, &norm.weight.values, norm.eps);
+    }
+    s.normed = normed;
+}

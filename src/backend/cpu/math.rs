@@ -1,0 +1,454 @@
+//! Elementwise and row kernels. Reductions run over fixed lanes that are then
+//! added in order, so every instruction set yields the same bits.
+
+use super::isa::multiversion;
+
+const LANES: usize = 16;
+
+/// `e^x` in f32, within 2 ulp for results in the normal range; 0 below −87.3 and
+/// `f32::MAX`-sized above 88.3; NaN stays NaN. Cody–Waite reduction and a
+/// degree-7 polynomial.
+#[inline(always)]
+fn exp32(x: f32) -> f32 {
+    // Comparisons, not `max`/`min`, so that NaN passes through.
+    let under = x < -87.3;
+    let x = if x > 88.3 { 88.3 } else { x };
+    // Adding 1.5·2²³ rounds to an integer that is left in the low bits.
+    const ROUND: f32 = 12_582_912.0;
+    let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
+    let n = shifted - ROUND;
+    let r = n.mul_add(-0.693_359_4, x);
+    let r = n.mul_add(2.121_944_4e-4, r);
+    let p = 1.0 / 5040.0;
+    let p = r.mul_add(p, 1.0 / 720.0);
+    let p = r.mul_add(p, 1.0 / 120.0);
+    let p = r.mul_add(p, 1.0 / 24.0);
+    let p = r.mul_add(p, 1.0 / 6.0);
+    let p = r.mul_add(p, 0.5);
+    let p = r.mul_add(p, 1.0);
+    let p = r.mul_add(p, 1.0);
+    let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(0x3f80_0000));
+    if under { 0.0 } else { p * power }
+}
+
+/// `e^x` in f64 for `x ≤ 0`, within 1e-15 relative; 0 below −708. Cody–Waite
+/// reduction and the Taylor polynomial of degree 13.
+#[inline(always)]
+fn exp64(x: f64) -> f64 {
+    const ROUND: f64 = 6_755_399_441_055_744.0;
+    let under = x < -708.0;
+    let shifted = x.mul_add(std::f64::consts::LOG2_E, ROUND);
+    let n = shifted - ROUND;
+    let r = n.mul_add(-0.693_147_180_369_123_8, x);
+    let r = n.mul_add(-1.908_214_929_270_587_7e-10, r);
+    let p = 1.0 / 6_227_020_800.0;
+    let p = r.mul_add(p, 1.0 / 479_001_600.0);
+    let p = r.mul_add(p, 1.0 / 39_916_800.0);
+    let p = r.mul_add(p, 1.0 / 3_628_800.0);
+    let p = r.mul_add(p, 1.0 / 362_880.0);
+    let p = r.mul_add(p, 1.0 / 40_320.0);
+    let p = r.mul_add(p, 1.0 / 5040.0);
+    let p = r.mul_add(p, 1.0 / 720.0);
+    let p = r.mul_add(p, 1.0 / 120.0);
+    let p = r.mul_add(p, 1.0 / 24.0);
+    let p = r.mul_add(p, 1.0 / 6.0);
+    let p = r.mul_add(p, 0.5);
+    let p = r.mul_add(p, 1.0);
+    let p = r.mul_add(p, 1.0);
+    let power = f64::from_bits((shifted.to_bits() << 52).wrapping_add(0x3ff0_0000_0000_0000));
+    if under { 0.0 } else { p * power }
+}
+
+#[inline(always)]
+fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + exp32(-x))
+}
+
+multiversion! {
+    /// `gate ← silu(gate) · up`.
+    pub fn silu_mul(gate: &mut [f32], up: &[f32]) {
+        for (g, u) in gate.iter_mut().zip(up) {
+            *g = *g * sigmoid(*g) * u;
+        }
+    }
+}
+
+multiversion! {
+    /// `gate ← gelu(gate) · up`, with the tanh form of GELU written as
+    /// `x · σ(2·√(2/π)·(x + 0.044715·x³))`.
+    pub fn gelu_tanh_mul(gate: &mut [f32], up: &[f32]) {
+        const TWO_SQRT_2_OVER_PI: f32 = 1.595_769;
+        for (g, u) in gate.iter_mut().zip(up) {
+            let x = *g;
+            let z = TWO_SQRT_2_OVER_PI * (0.044_715 * x * x).mul_add(x, x);
+            *g = x * sigmoid(z) * u;
+        }
+    }
+}
+
+multiversion! {
+    /// `x ← cap · tanh(x / cap)`, as `cap · (1 − 2 / (e^(2x/cap) + 1))`.
+    pub fn softcap(xs: &mut [f32], cap: f32) {
+        let inv = 2.0 / cap;
+        for x in xs {
+            *x = cap * (1.0 - 2.0 / (exp32(*x * inv) + 1.0));
+        }
+    }
+}
+
+multiversion! {
+    /// `x ← x + y`.
+    pub fn add(xs: &mut [f32], ys: &[f32]) {
+        for (x, y) in xs.iter_mut().zip(ys) {
+            *x += y;
+        }
+    }
+}
+
+multiversion! {
+    /// `x ← x + a·y`.
+    pub fn add_scaled(xs: &mut [f32], ys: &[f32], a: f32) {
+        for (x, y) in xs.iter_mut().zip(ys) {
+            *x = a.mul_add(*y, *x);
+        }
+    }
+}
+
+multiversion! {
+    /// `x ← a·x`.
+    pub fn scale(xs: &mut [f32], a: f32) {
+        for x in xs {
+            *x *= a;
+        }
+    }
+}
+
+/// `1 / sqrt(mean(x²) + eps)`, the sum of squares in f64.
+#[inline(always)]
+fn inverse_rms(x: &[f32], eps: f32) -> f32 {
+    let mut sums = [0.0f64; LANES];
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (s, v) in sums.iter_mut().zip(chunk) {
+            let v = f64::from(*v);
+            *s = v.mul_add(v, *s);
+        }
+    }
+    for (s, v) in sums.iter_mut().zip(rest) {
+        let v = f64::from(*v);
+        *s = v.mul_add(v, *s);
+    }
+    let mean = sums.iter().sum::<f64>() / x.len() as f64;
+    (1.0 / (mean + f64::from(eps)).sqrt()) as f32
+}
+
+multiversion! {
+    /// Root-mean-square norm of each row of `xs` into `out`; rows have the
+    /// weight's length.
+    pub fn rms_norm(xs: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+        let n = weight.len();
+        for (x, y) in xs.chunks_exact(n).zip(out.chunks_exact_mut(n)) {
+            let inv = inverse_rms(x, eps);
+            for ((y, x), w) in y.iter_mut().zip(x).zip(weight) {
+                *y = x * inv * w;
+            }
+        }
+    }
+}
+
+multiversion! {
+    /// [`rms_norm`] in place.
+    pub fn rms_norm_in_place(xs: &mut [f32], weight: &[f32], eps: f32) {
+        for x in xs.chunks_exact_mut(weight.len()) {
+            let inv = inverse_rms(x, eps);
+            for (x, w) in x.iter_mut().zip(weight) {
+                *x = *x * inv * w;
+            }
+        }
+    }
+}
+
+multiversion! {
+    /// Adds `bias` to each row of `xs`.
+    pub fn add_bias(xs: &mut [f32], bias: &[f32]) {
+        for x in xs.chunks_exact_mut(bias.len()) {
+            for (x, b) in x.iter_mut().zip(bias) {
+                *x += b;
+            }
+        }
+    }
+}
+
+multiversion! {
+    /// Turns the pairs `(2i, 2i + 1)` of `x` by the angles with these cosines
+    /// and sines.
+    pub fn rotate_adjacent(x: &mut [f32], cos: &[f32], sin: &[f32]) {
+        for ((pair, c), s) in x.as_chunks_mut::<2>().0.iter_mut().zip(cos).zip(sin) {
+            let [a, b] = *pair;
+            *pair = [a * c - b * s, a * s + b * c];
+        }
+    }
+}
+
+multiversion! {
+    /// Turns the pairs `(i, i + n)` of `x`, `n` being the number of angles.
+    pub fn rotate_halves(x: &mut [f32], cos: &[f32], sin: &[f32]) {
+        let (lo, hi) = x.split_at_mut(cos.len());
+        for (((a, b), c), s) in lo.iter_mut().zip(hi).zip(cos).zip(sin) {
+            let (x, y) = (*a, *b);
+            *a = x * c - y * s;
+            *b = x * s + y * c;
+        }
+    }
+}
+
+/// The largest value, or `-inf` for none; NaNs are passed over.
+#[inline(always)]
+fn max(xs: &[f32]) -> f32 {
+    let mut maxima = [f32::NEG_INFINITY; LANES];
+    let (chunks, rest) = xs.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (m, x) in maxima.iter_mut().zip(chunk) {
+            *m = if *x > *m { *x } else { *m };
+        }
+    }
+    for (m, x) in maxima.iter_mut().zip(rest) {
+        *m = if *x > *m { *x } else { *m };
+    }
+    maxima.into_iter().fold(f32::NEG_INFINITY, f32::max)
+}
+
+multiversion! {
+    /// `x ← e^(x − max x)`; returns the reciprocal of their sum. NaN where an
+    /// input is NaN.
+    pub fn softmax_numerators(xs: &mut [f32]) -> f32 {
+        let max = max(xs);
+        let mut sums = [0.0f32; LANES];
+        let (chunks, rest) = xs.as_chunks_mut::<LANES>();
+        for chunk in chunks {
+            for (s, x) in sums.iter_mut().zip(chunk) {
+                *x = exp32(*x - max);
+                *s += *x;
+            }
+        }
+        for (s, x) in sums.iter_mut().zip(rest) {
+            *x = exp32(*x - max);
+            *s += *x;
+        }
+        (1.0 / sums.iter().map(|&s| f64::from(s)).sum::<f64>()) as f32
+    }
+}
+
+/// A running log-sum-exp: `ln Σ e^l = max + ln(sum)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LogSumExp {
+    max: f32,
+    sum: f64,
+}
+
+impl Default for LogSumExp {
+    fn default() -> Self {
+        Self {
+            max: f32::NEG_INFINITY,
+            sum: 0.0,
+        }
+    }
+}
+
+impl LogSumExp {
+    /// The logarithm of the sum; not finite where a logit was not.
+    pub fn value(&self) -> f64 {
+        f64::from(self.max) + self.sum.ln()
+    }
+}
+
+multiversion! {
+    /// Takes a run of logits into a log-sum-exp, in f64.
+    pub fn log_sum_exp(lse: &mut LogSumExp, logits: &[f32]) {
+        let run_max = max(logits);
+        let new_max = if run_max > lse.max { run_max } else { lse.max };
+        // Nothing finite yet: e^(−inf − −inf) is not a number.
+        if lse.sum != 0.0 {
+            lse.sum *= exp64(f64::from(lse.max) - f64::from(new_max));
+        }
+        lse.max = new_max;
+        let max = f64::from(new_max);
+        let mut sums = [0.0f64; LANES];
+        let (chunks, rest) = logits.as_chunks::<LANES>();
+        for chunk in chunks {
+            for (s, x) in sums.iter_mut().zip(chunk) {
+                *s += exp64(f64::from(*x) - max);
+            }
+        }
+        for (s, x) in sums.iter_mut().zip(rest) {
+            *s += exp64(f64::from(*x) - max);
+        }
+        lse.sum += sums.iter().sum::<f64>();
+    }
+}
+
+multiversion! {
+    /// Whether all values are finite.
+    pub fn all_finite(xs: &[f32]) -> bool {
+        const EXPONENT: u32 = 0x7f80_0000;
+        let mut bad = [0u32; LANES];
+        let (chunks, rest) = xs.as_chunks::<LANES>();
+        for chunk in chunks {
+            for (b, x) in bad.iter_mut().zip(chunk) {
+                *b |= u32::from(x.to_bits() & EXPONENT == EXPONENT);
+            }
+        }
+        for (b, x) in bad.iter_mut().zip(rest) {
+            *b |= u32::from(x.to_bits() & EXPONENT == EXPONENT);
+        }
+        bad.iter().all(|&b| b == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::isa::Isa;
+    use super::*;
+
+    fn each_isa(f: impl Fn(Isa)) {
+        Isa::available().into_iter().for_each(f);
+    }
+
+    /// A spread of values in `[lo, hi]`, deterministic.
+    fn values(lo: f32, hi: f32, n: usize) -> Vec<f32> {
+        (0..n)
+            .map(|i| lo + (hi - lo) * ((i as f32 * 0.618_034) % 1.0))
+            .collect()
+    }
+
+    #[test]
+    fn exp32_is_within_two_ulp() {
+        for x in values(-87.2, 88.2, 200_001) {
+            let exact = f64::from(x).exp();
+            let ulp = f64::from(f32::EPSILON) * exact;
+            let error = (f64::from(exp32(x)) - exact).abs();
+            assert!(error <= 2.0 * ulp, "exp({x}) is off by {} ulp", error / ulp);
+        }
+        assert_eq!(exp32(f32::NEG_INFINITY), 0.0);
+        assert_eq!(exp32(0.0), 1.0);
+        assert!(exp32(f32::NAN).is_nan());
+        assert!(exp32(f32::INFINITY) > 1e38);
+    }
+
+    #[test]
+    fn exp64_is_within_its_bound() {
+        for x in values(-700.0, 0.0, 200_001) {
+            let x = f64::from(x);
+            let exact = x.exp();
+            assert!((exp64(x) - exact).abs() <= 1e-15 * exact, "exp({x})");
+        }
+        assert_eq!(exp64(0.0), 1.0);
+        assert_eq!(exp64(f64::NEG_INFINITY), 0.0);
+        assert!(exp64(f64::NAN).is_nan());
+    }
+
+    #[test]
+    fn activations_match_their_formulas() {
+        let xs = values(-30.0, 30.0, 1003);
+        let ups = values(-2.0, 2.0, 1003);
+        each_isa(|isa| {
+            let (mut silu, mut gelu) = (xs.clone(), xs.clone());
+            silu_mul(isa, &mut silu, &ups);
+            gelu_tanh_mul(isa, &mut gelu, &ups);
+            for i in 0..xs.len() {
+                let (x, u) = (f64::from(xs[i]), f64::from(ups[i]));
+                let want_silu = x / (1.0 + (-x).exp()) * u;
+                let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+                let want_gelu = 0.5 * x * (1.0 + inner.tanh()) * u;
+                assert!((f64::from(silu[i]) - want_silu).abs() <= 1e-6 * (1e-2 + want_silu.abs()));
+                assert!((f64::from(gelu[i]) - want_gelu).abs() <= 1e-6 * (1e-1 + want_gelu.abs()));
+            }
+        });
+    }
+
+    #[test]
+    fn softcap_is_cap_tanh() {
+        each_isa(|isa| {
+            let xs = values(-400.0, 400.0, 999);
+            let mut ys = xs.clone();
+            softcap(isa, &mut ys, 30.0);
+            for (x, y) in xs.iter().zip(ys) {
+                let want = 30.0 * (f64::from(*x) / 30.0).tanh();
+                assert!(
+                    (f64::from(y) - want).abs() < 1e-5,
+                    "softcap({x}) = {y}, not {want}"
+                );
+            }
+        });
+    }
+
+    #[test]
+    fn log_sum_exp_in_pieces_matches_f64() {
+        let xs = values(-40.0, 25.0, 5000);
+        let max = xs.iter().copied().fold(f32::MIN, f32::max);
+        let want = f64::from(max)
+            + xs.iter()
+                .map(|&x| (f64::from(x) - f64::from(max)).exp())
+                .sum::<f64>()
+                .ln();
+        each_isa(|isa| {
+            for piece in [1, 7, 16, 100, 5000] {
+                let mut lse = LogSumExp::default();
+                xs.chunks(piece).for_each(|c| log_sum_exp(isa, &mut lse, c));
+                assert!((lse.value() - want).abs() < 1e-13, "pieces of {piece}");
+            }
+        });
+    }
+
+    #[test]
+    fn all_versions_agree_bit_for_bit() {
+        let xs = values(-20.0, 20.0, 1003);
+        let weight = values(0.5, 1.5, 17);
+        let run = |isa| {
+            let mut a = xs.clone();
+            silu_mul(isa, &mut a, &xs);
+            let mut b = xs.clone();
+            gelu_tanh_mul(isa, &mut b, &xs);
+            let mut c = xs.clone();
+            let inv = softmax_numerators(isa, &mut c);
+            let mut d = vec![0.0; 59 * 17];
+            rms_norm(isa, &xs[..59 * 17], &weight, 1e-5, &mut d);
+            let mut lse = LogSumExp::default();
+            log_sum_exp(isa, &mut lse, &xs);
+            let bits = |v: Vec<f32>| v.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+            (
+                bits(a),
+                bits(b),
+                bits(c),
+                bits(d),
+                inv.to_bits(),
+                lse.value().to_bits(),
+            )
+        };
+        let all = Isa::available();
+        let want = run(all[all.len() - 1]);
+        for isa in all {
+            assert_eq!(run(isa), want, "{}", isa.name());
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_is_seen_everywhere() {
+        each_isa(|isa| {
+            for at in 0..70 {
+                for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                    let mut xs = values(-1.0, 1.0, 70);
+                    assert!(all_finite(isa, &xs));
+                    xs[at] = bad;
+                    assert!(!all_finite(isa, &xs));
+                    if bad.is_nan() {
+                        assert!(softmax_numerators(isa, &mut xs.clone()).is_nan());
+                        let mut lse = LogSumExp::default();
+                        log_sum_exp(isa, &mut lse, &xs);
+                        assert!(lse.value().is_nan());
+                    }
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,239 @@
+//! The CPU backend: exact f32 arithmetic on dequantized weights.
+//!
+//! Layers are decoded one at a time and meet a whole batch of sequences before
+//! they are dropped, so that neither a whole model nor a whole corpus is in
+//! memory. Results are the same bits for any number of threads, any batch and
+//! any instruction set: see [`gemm`] and [`isa`].
+
+mod attention;
+mod ffn;
+pub mod gemm;
+mod head;
+mod isa;
+mod layer;
+mod math;
+mod rope;
+mod scratch;
+mod spread;
+mod weights;
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rayon::prelude::*;
+
+use self::layer::LoadedLayer;
+use self::rope::RopeTable;
+use self::scratch::Pool;
+use super::{BackendError, Hidden, LayerWindow, LayerWindowModel, Stage, Target};
+use crate::model::{Model, Rope};
+use crate::quant;
+
+pub use isa::Isa;
+
+/// A model on the CPU, with its worker threads.
+pub struct CpuModel {
+    model: Arc<Model>,
+    isa: Isa,
+    threads: rayon::ThreadPool,
+    scratch: Pool,
+    /// Tables that layers share; a model has one or two kinds of RoPE.
+    ropes: Mutex<Vec<(Rope, Arc<RopeTable>)>>,
+}
+
+impl CpuModel {
+    /// Runs `model` on `n_threads` threads (0: one for each core).
+    ///
+    /// # Errors
+    /// If the threads cannot be started.
+    pub fn new(model: Arc<Model>, n_threads: usize) -> Result<Self, BackendError> {
+        Self::with_isa(model, n_threads, Isa::detect())
+    }
+
+    /// As [`CpuModel::new`], with a chosen instruction set.
+    ///
+    /// # Errors
+    /// If the threads cannot be started.
+    pub fn with_isa(model: Arc<Model>, n_threads: usize, isa: Isa) -> Result<Self, BackendError> {
+        let threads = rayon::ThreadPoolBuilder::new()
+            .num_threads(n_threads)
+            .thread_name(|i| format!("cpu-{i}"))
+            .build()
+            .map_err(|e| BackendError::Threads(e.to_string()))?;
+        Ok(Self {
+            model,
+            isa,
+            threads,
+            scratch: Pool::default(),
+            ropes: Mutex::default(),
+        })
+    }
+
+    pub fn n_threads(&self) -> usize {
+        self.threads.current_num_threads()
+    }
+
+    /// The table of `rope` for at least `len` positions.
+    fn rope_table(&self, rope: &Rope, len: usize) -> Arc<RopeTable> {
+        let mut tables = self.ropes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, table)) = tables.iter().find(|(r, t)| r == rope && t.len() >= len) {
+            return table.clone();
+        }
+        let table = Arc::new(RopeTable::new(rope, len));
+        tables.retain(|(r, _)| r != rope);
+        tables.push((rope.clone(), table.clone()));
+        table
+    }
+
+    /// The error for the first row of `xs` (of one sequence) that is not finite.
+    fn check_finite(&self, xs: &[f32], sequence: usize, stage: Stage) -> Result<(), BackendError> {
+        if math::all_finite(self.isa, xs) {
+            return Ok(());
+        }
+        let mut rows = xs.chunks_exact(self.model.n_embd);
+        let position = rows.position(|row| !math::all_finite(self.isa, row));
+        Err(BackendError::NotFinite {
+            sequence,
+            position: position.unwrap_or(0),
+            stage,
+        })
+    }
+}
+
+impl LayerWindowModel for CpuModel {
+    fn n_layer(&self) -> usize {
+        self.model.n_layer()
+    }
+
+    fn n_vocab(&self) -> usize {
+        self.model.n_vocab
+    }
+
+    fn n_embd(&self) -> usize {
+        self.model.n_embd
+    }
+
+    fn embed(&self, sequences: &[&[u32]]) -> Result<Hidden, BackendError> {
+        let embedding = &self.model.embedding;
+        let (width, n_vocab) = (self.model.n_embd, self.model.n_vocab);
+        let lens: Vec<usize> = sequences.iter().map(|s| s.len()).collect();
+        let mut hidden = Hidden {
+            data: vec![0.0; lens.iter().sum::<usize>() * width],
+            width,
+            lens,
+        };
+        let (blocks, row_bytes) = (
+            embedding.table.data(&self.model.gguf),
+            embedding.table.row_bytes(),
+        );
+        for (sequence, (xs, ids)) in hidden
+            .sequences_mut()
+            .into_iter()
+            .zip(sequences)
+            .enumerate()
+        {
+            for (position, (x, &id)) in xs.chunks_exact_mut(width).zip(*ids).enumerate() {
+                if id as usize >= n_vocab {
+                    return Err(BackendError::TokenId {
+                        sequence,
+                        position,
+                        id,
+                        n_vocab,
+                    });
+                }
+                let row = &blocks[id as usize * row_bytes..][..row_bytes];
+                quant::dequantize(embedding.table.ty, row, x)?;
+                if embedding.scale != 1.0 {
+                    math::scale(self.isa, x, embedding.scale);
+                }
+            }
+            self.check_finite(xs, sequence, Stage::Embedding)?;
+        }
+        Ok(hidden)
+    }
+
+    fn layers(&self, range: Range<usize>) -> Result<Box<dyn LayerWindow + '_>, BackendError> {
+        let n_layer = self.n_layer();
+        if range.start > range.end || range.end > n_layer {
+            return Err(BackendError::Layers {
+                found: range,
+                n_layer,
+            });
+        }
+        Ok(Box::new(CpuLayers { cpu: self, range }))
+    }
+
+    fn target_nll(&self, hidden: &Hidden, targets: &[Target]) -> Result<Vec<f64>, BackendError> {
+        let n_vocab = self.n_vocab();
+        if let Some(t) = targets.iter().find(|t| t.id as usize >= n_vocab) {
+            let (sequence, position) = hidden.locate(t.row);
+            return Err(BackendError::TokenId {
+                sequence,
+                position: position + 1,
+                id: t.id,
+                n_vocab,
+            });
+        }
+        let model = &self.model;
+        let result = self.threads.install(|| {
+            head::target_nll(self.isa, &model.gguf, &model.head, &hidden.data, targets)
+        })?;
+        result.map_err(|i| {
+            let (sequence, position) = hidden.locate(targets[i].row);
+            BackendError::NotFinite {
+                sequence,
+                position,
+                stage: Stage::Logits,
+            }
+        })
+    }
+}
+
+/// A range of layers. Their weights stay in the file's blocks; each layer is
+/// decoded when its turn comes.
+struct CpuLayers<'a> {
+    cpu: &'a CpuModel,
+    range: Range<usize>,
+}
+
+impl LayerWindow for CpuLayers<'_> {
+    fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
+    /// Attention keeps nothing between batches.
+    fn reset_state(&mut self) {}
+
+    fn forward(&mut self, hidden: &mut Hidden) -> Result<(), BackendError> {
+        let CpuModel {
+            model,
+            isa,
+            threads,
+            scratch,
+            ..
+        } = self.cpu;
+        let longest = hidden.lens.iter().copied().max().unwrap_or(0);
+        let spread = hidden.lens.len() < threads.current_num_threads();
+        threads.install(|| {
+            for i in self.range.clone() {
+                let layer = LoadedLayer::load(&model.gguf, &model.layers[i], |rope| {
+                    self.cpu.rope_table(rope, longest)
+                })?;
+                let run = |(sequence, x): (usize, &mut [f32])| {
+                    scratch.with(|s| layer.apply(*isa, spread, x, s));
+                    self.cpu.check_finite(x, sequence, Stage::Layer(i))
+                };
+                let mut sequences = hidden.sequences_mut();
+                let results: Vec<_> = if spread {
+                    sequences.into_iter().enumerate().map(run).collect()
+                } else {
+                    let all = sequences.par_iter_mut().enumerate();
+                    all.map(|(i, x)| run((i, x))).collect()
+                };
+                // The first sequence's error, whatever thread was quickest.
+                results.into_iter().collect::<Result<(), _>>()?;
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,52 @@
+//! Buffers that one sequence's evaluation needs, kept from layer to layer.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::gemm::Packed;
+
+#[derive(Default)]
+pub(super) struct Scratch {
+    pub normed: Vec<f32>,
+    pub branch: Vec<f32>,
+    pub sum: Vec<f32>,
+    pub q: Vec<f32>,
+    pub k: Vec<f32>,
+    pub v: Vec<f32>,
+    pub keys: Vec<Packed>,
+    pub values: Vec<Packed>,
+    pub scores: Vec<f32>,
+    pub mixed: Vec<f32>,
+    pub gate: Vec<f32>,
+    pub up: Vec<f32>,
+    pub experts: ExpertScratch,
+}
+
+#[derive(Default)]
+pub(super) struct ExpertScratch {
+    pub logits: Vec<f32>,
+    pub rows: Vec<f32>,
+    pub out: Vec<f32>,
+}
+
+/// `n` elements of `buffer`, with whatever they held before.
+pub(super) fn room(buffer: &mut Vec<f32>, n: usize) -> &mut [f32] {
+    if buffer.len() < n {
+        buffer.resize(n, 0.0);
+    }
+    &mut buffer[..n]
+}
+
+/// Scratch for as many sequences as are evaluated at once.
+#[derive(Default)]
+pub(super) struct Pool(Mutex<Vec<Scratch>>);
+
+impl Pool {
+    /// Lends scratch to `f`.
+    pub fn with<R>(&self, f: impl FnOnce(&mut Scratch) -> R) -> R {
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scratch = lock().pop().unwrap_or_default();
+        let result = f(&mut scratch);
+        lock().push(scratch);
+        result
+    }
+}

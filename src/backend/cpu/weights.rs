@@ -1,0 +1,62 @@
+//! A layer's weights, decoded to f32 and packed for the product kernel.
+
+use rayon::prelude::*;
+
+use super::gemm::{self, PANEL, Packed, Product};
+use super::isa::Isa;
+use super::{math, spread};
+use crate::backend::BackendError;
+use crate::gguf::Gguf;
+use crate::model::{Linear, Matrix};
+use crate::quant;
+
+/// Decodes a matrix into panels, on all threads.
+pub(super) fn load(gguf: &Gguf, matrix: &Matrix) -> Result<Packed, BackendError> {
+    let n_in = matrix.n_in;
+    let mut packed = Packed::zeros(n_in, matrix.n_out);
+    let blocks = matrix.data(gguf).par_chunks(PANEL * matrix.row_bytes());
+    packed.panels_mut().zip(blocks).try_for_each_init(
+        || vec![0.0f32; PANEL * n_in],
+        |rows, (panel, blocks)| {
+            let rows = &mut rows[..blocks.len() / matrix.row_bytes() * n_in];
+            quant::dequantize(matrix.ty, blocks, rows)?;
+            gemm::pack_rows(panel, rows, n_in, n_in);
+            Ok::<(), BackendError>(())
+        },
+    )?;
+    Ok(packed)
+}
+
+/// A loaded matrix with its bias.
+pub(super) struct LoadedLinear<'m> {
+    weight: Packed,
+    bias: Option<&'m [f32]>,
+}
+
+impl<'m> LoadedLinear<'m> {
+    pub fn load(gguf: &Gguf, linear: &'m Linear) -> Result<Self, BackendError> {
+        Ok(Self {
+            weight: load(gguf, &linear.weight)?,
+            bias: linear.bias.as_ref().map(|b| b.values.as_slice()),
+        })
+    }
+
+    pub fn n_out(&self) -> usize {
+        self.weight.n_out()
+    }
+
+    /// `out ← x · wᵀ + b` for the rows of `x`; with `spread` on all threads.
+    pub fn apply(&self, isa: Isa, spread: bool, x: &[f32], out: &mut [f32]) {
+        /// Enough rows to reuse a panel, few enough to share out.
+        const ROWS: usize = 112;
+        let (n_in, n_out) = (self.weight.n_in(), self.weight.n_out());
+        spread::chunks_mut(spread, out, ROWS * n_out, |i, out| {
+            let n_rows = out.len() / n_out;
+            let x = &x[i * ROWS * n_in..][..n_rows * n_in];
+            gemm::multiply(isa, Product::full(x, n_rows, &self.weight), out, n_out);
+            if let Some(bias) = self.bias {
+                math::add_bias(isa, out, bias);
+            }
+        });
+    }
+}

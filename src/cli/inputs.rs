@@ -1,0 +1,61 @@
+//! Fetching what an experiment names: shared by `run` and `fetch`.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::Failure;
+use crate::fetch::{Artifact, FetchError, FetchOptions, Outcome, Progress, ensure};
+use crate::plan::Plan;
+
+/// A file that was made sure of.
+pub struct Ensured<'a> {
+    pub artifact: Artifact<'a>,
+    pub outcome: Outcome,
+}
+
+/// The models and corpora of a plan, each once.
+pub fn artifacts(plan: &Plan) -> Vec<Artifact<'_>> {
+    let mut seen: BTreeSet<&Path> = BTreeSet::new();
+    let mut all = Vec::new();
+    for run in &plan.runs {
+        let (m, c) = (&run.model, &run.corpus);
+        let files = [
+            (&m.name, &m.path, &m.source, &m.sha256),
+            (&c.name, &c.path, &c.source, &c.sha256),
+        ];
+        for (name, path, sources, sha256) in files {
+            if seen.insert(path) {
+                all.push(Artifact {
+                    name,
+                    path,
+                    sources,
+                    sha256: sha256.as_deref(),
+                });
+            }
+        }
+    }
+    all
+}
+
+/// Makes sure of all files of a plan.
+pub fn ensure_all<'a>(
+    plan: &'a Plan,
+    options: &FetchOptions,
+    progress: &dyn Progress,
+) -> Result<Vec<Ensured<'a>>, Failure> {
+    artifacts(plan)
+        .into_iter()
+        .map(|artifact| {
+            let outcome = ensure(&artifact, options, progress).map_err(failure)?;
+            Ok(Ensured { artifact, outcome })
+        })
+        .collect()
+}
+
+/// Malformed requests are the user's to mend, the rest is the world's.
+pub fn failure(e: FetchError) -> Failure {
+    match e {
+        FetchError::MalformedSource { .. } | FetchError::MalformedSha256(_) => Failure::usage(e),
+        e => Failure::failed(e),
+    }
+}

@@ -1,0 +1,146 @@
+//! What the evaluator scores, and the ways to provide it.
+
+use crate::backend::{BackendError, LayerWindowModel, Target};
+
+/// One sequence, evaluated from position 0, and the positions whose tokens are
+/// to be scored.
+#[derive(Clone, Debug)]
+pub struct Sequence<'a> {
+    /// What the model reads.
+    pub tokens: &'a [u32],
+    /// Ids to score: `targets[i]` is the token at position `first_target + i`,
+    /// predicted by the row before it.
+    pub targets: &'a [u32],
+    pub first_target: usize,
+}
+
+/// A model as the evaluator sees it: negative log-likelihoods of given targets.
+///
+/// The head and the log-softmax are the model's business, so that logits for a
+/// whole window need never exist; models that do produce logits come in through
+/// [`FromLogits`].
+pub trait PerplexityModel {
+    fn n_vocab(&self) -> usize;
+
+    /// `−ln p(target | tokens before it)` in nats for every target of every
+    /// sequence. Sequences do not see each other.
+    ///
+    /// # Errors
+    /// Values that are not finite, with the sequence's number in the batch.
+    fn target_nll(&mut self, batch: &[Sequence]) -> Result<Vec<Vec<f64>>, BackendError>;
+}
+
+/// A model that hands out logits.
+pub trait LogitsModel {
+    fn n_vocab(&self) -> usize;
+
+    /// Whether [`Self::forward`] returns a row for every position, or for the
+    /// last one only.
+    fn returns_all_rows(&self) -> bool;
+
+    /// Logits of the tokens at positions `0..tokens.len()`: `len × n_vocab`
+    /// values, or the last row's `n_vocab`.
+    ///
+    /// # Errors
+    /// Whatever keeps the model from evaluating.
+    fn forward(&mut self, tokens: &[u32]) -> Result<Vec<f32>, BackendError>;
+}
+
+/// Scores a [`LogitsModel`]. A model that returns only the last row is given
+/// growing prefixes, which costs O(n²) and yields the same number.
+pub struct FromLogits<M>(pub M);
+
+impl<M: LogitsModel> PerplexityModel for FromLogits<M> {
+    fn n_vocab(&self) -> usize {
+        self.0.n_vocab()
+    }
+
+    fn target_nll(&mut self, batch: &[Sequence]) -> Result<Vec<Vec<f64>>, BackendError> {
+        let score = |(i, s): (usize, &Sequence)| self.sequence_nll(i, s);
+        batch.iter().enumerate().map(score).collect()
+    }
+}
+
+impl<M: LogitsModel> FromLogits<M> {
+    fn sequence_nll(&mut self, sequence: usize, s: &Sequence) -> Result<Vec<f64>, BackendError> {
+        let n_vocab = self.0.n_vocab();
+        let all = match self.0.returns_all_rows() {
+            true => Some(self.0.forward(s.tokens)?),
+            false => None,
+        };
+        let mut nll = Vec::with_capacity(s.targets.len());
+        for (i, &id) in s.targets.iter().enumerate() {
+            let row = s.first_target + i - 1;
+            let last;
+            let logits = match &all {
+                Some(logits) => &logits[row * n_vocab..][..n_vocab],
+                None => {
+                    last = self.0.forward(&s.tokens[..row + 1])?;
+                    &last[..n_vocab]
+                }
+            };
+            let Some(&logit) = logits.get(id as usize) else {
+                return Err(BackendError::TokenId {
+                    sequence,
+                    position: row + 1,
+                    id,
+                    n_vocab,
+                });
+            };
+            let value = log_sum_exp(logits) - f64::from(logit);
+            if !value.is_finite() {
+                return Err(BackendError::NotFinite {
+                    sequence,
+                    position: row,
+                    stage: crate::backend::Stage::Logits,
+                });
+            }
+            nll.push(value);
+        }
+        Ok(nll)
+    }
+}
+
+/// `ln Σ e^l` in f64, stable for any size of logits.
+fn log_sum_exp(logits: &[f32]) -> f64 {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let max = f64::from(max);
+    let sum: f64 = logits.iter().map(|&l| (f64::from(l) - max).exp()).sum();
+    max + sum.ln()
+}
+
+/// Scores a model that is taken apart at layer boundaries, by running its layer
+/// windows one after the other.
+pub struct Layered<'a, M: ?Sized>(pub &'a M);
+
+impl<M: LayerWindowModel + ?Sized> PerplexityModel for Layered<'_, M> {
+    fn n_vocab(&self) -> usize {
+        self.0.n_vocab()
+    }
+
+    fn target_nll(&mut self, batch: &[Sequence]) -> Result<Vec<Vec<f64>>, BackendError> {
+        let tokens: Vec<&[u32]> = batch.iter().map(|s| s.tokens).collect();
+        let mut hidden = self.0.embed(&tokens)?;
+        let mut window = self.0.layers(0..self.0.n_layer())?;
+        window.reset_state();
+        window.forward(&mut hidden)?;
+
+        let mut targets = Vec::with_capacity(batch.iter().map(|s| s.targets.len()).sum());
+        let mut first_row = 0;
+        for s in batch {
+            let rows = first_row + s.first_target - 1..;
+            targets.extend(rows.zip(s.targets).map(|(row, &id)| Target { row, id }));
+            first_row += s.tokens.len();
+        }
+        let nll = self.0.target_nll(&hidden, &targets)?;
+        let mut rest = nll.as_slice();
+        Ok(batch
+            .iter()
+            .map(|s| {
+                let (head, tail) = rest.split_at(s.targets.len());
+                rest = tail;
+                head.to_vec()
+            })
+            .collect())
+    }
+}

@@ -1,0 +1,447 @@
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::eval::GeometryError;
+use crate::gguf::{GgufWriter, Value};
+
+/// A project folder with `experiments/x.toml`, models and corpora. Paths in the
+/// experiment resolve against it, since the tests' working folder lacks them.
+struct Project {
+    dir: tempfile::TempDir,
+}
+
+impl Project {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["experiments", "m", "c"] {
+            std::fs::create_dir(dir.path().join(folder)).unwrap();
+        }
+        let project = Self { dir };
+        project.model("m/a.gguf", 2048);
+        project.file("c/t.txt", 40_000);
+        project
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A model file with a header and a few weights.
+    fn model(&self, path: &str, context_length: u32) {
+        GgufWriter::new("llama")
+            .meta("llama.block_count", Value::U32(2))
+            .meta("llama.embedding_length", Value::U32(8))
+            .meta("llama.context_length", Value::U32(context_length))
+            .f32_tensor("token_embd.weight", &[8, 10], &[0.0; 80])
+            .f32_tensor("blk.0.ffn_up.weight", &[8, 4], &[0.0; 32])
+            .write(self.path().join(path))
+            .unwrap();
+    }
+
+    fn file(&self, path: &str, bytes: usize) {
+        std::fs::write(self.path().join(path), vec![b'a'; bytes]).unwrap();
+    }
+
+    fn plan(&self, text: &str) -> Result<Plan, String> {
+        let file = self.path().join("experiments/x.toml");
+        std::fs::write(&file, text).unwrap();
+        let prefix = format!("{}/", self.path().display());
+        Experiment::load(&file, &[])
+            .and_then(|x| Plan::new(&x))
+            .map_err(|e| e.to_string().replace(&prefix, ""))
+    }
+
+    fn keys(&self, text: &str) -> Vec<String> {
+        let plan = self.plan(text).unwrap();
+        plan.runs.into_iter().map(|r| r.key).collect()
+    }
+
+    fn error(&self, text: &str) -> String {
+        self.plan(text).map(|p| p.runs).unwrap_err()
+    }
+}
+
+const MINIMAL: &str = r#"name = "x"
+[sweep]
+corpora = ["c/t.txt"]
+contexts = [256]
+modes = ["llama.cpp"]
+placements = ["auto"]
+[[models]]
+path = "m/a.gguf"
+"#;
+
+#[test]
+fn a_run_says_everything() {
+    let project = Project::new();
+    let plan = project
+        .plan(&MINIMAL.replace(
+            "[[models]]",
+            "[limits]\nwindows = 32\n[[models]]\nbos = true",
+        ))
+        .unwrap();
+    let [run] = &plan.runs[..] else {
+        panic!("{:?}", plan.runs);
+    };
+    assert_eq!(run.key, "a/t.txt/256/sw-s256-p129/cpu/exact/w32");
+    assert_eq!(run.geometry, Geometry::llama_cpp(256));
+    assert_eq!((run.mode_name, run.context), ("sliding-window", 256));
+    assert_eq!(run.model.path, project.path().join("m/a.gguf"));
+    assert_eq!(run.model.bos, Some(true));
+    assert_eq!(run.corpus.bytes, Some(40_000));
+    let facts = run.model.facts.as_ref().unwrap();
+    assert_eq!((facts.parameters, facts.tensor_bytes), (112, 448));
+    assert_eq!((facts.head_parameters, facts.layer_parameters), (80, 32));
+    assert_eq!(
+        plan.notes,
+        ["placement 'auto' is cpu here: no CUDA backend in this build"]
+    );
+}
+
+#[test]
+fn runs_are_the_product_of_the_axes_in_file_order() {
+    let project = Project::new();
+    project.model("m/b.gguf", 2048);
+    project.file("c/u.txt", 10);
+    let text = MINIMAL
+        .replace(
+            "contexts = [256]",
+            "contexts = [512, { n_ctx = 256, windows = 8 }]",
+        )
+        .replace(
+            "[\"llama.cpp\"]",
+            "[\"teacher-forced\", \"llama.cpp\", { mode = \"llama.cpp-strided\", stride = 64 }]",
+        )
+        .replace("c/t.txt", "c/*.txt")
+        + "[[models]]\nglob = \"m/*.gguf\"\n[limits]\nwindows = 20\nmax_tokens = 4000\n";
+    let keys = project.keys(&text);
+    // 2 models (the glob does not add m/a.gguf again), 2 corpora, 2 contexts, 3 modes.
+    assert_eq!(keys.len(), 24);
+    assert_eq!(keys[0], "a/t.txt/512/tf/cpu/exact/w20/t4000");
+    assert_eq!(keys[1], "a/t.txt/512/sw-s512-p257/cpu/exact/w20/t4000");
+    assert_eq!(keys[2], "a/t.txt/512/llama-strided-s64/cpu/exact/w20/t4000");
+    // The tighter bound holds.
+    assert_eq!(keys[3], "a/t.txt/256/tf/cpu/exact/w8/t4000");
+    assert_eq!(keys[23], "b/u.txt/256/llama-strided-s64/cpu/exact/w8/t4000");
+}
+
+#[test]
+fn the_same_run_is_planned_once() {
+    let project = Project::new();
+    let text = MINIMAL
+        .replace("[\"llama.cpp\"]", "[\"llama.cpp\", \"sliding-window\", { mode = \"sliding-window\", stride = 256, unscored_prefix = 129 }]")
+        .replace("[\"auto\"]", "[\"auto\", \"cpu\"]");
+    let plan = project.plan(&text).unwrap();
+    assert_eq!((plan.runs.len(), plan.merged), (1, 5));
+}
+
+#[test]
+fn excludes() {
+    let project = Project::new();
+    project.model("m/big-70b.gguf", 2048);
+    let text = MINIMAL
+        .replace("path = \"m/a.gguf\"", "glob = \"m/*.gguf\"")
+        .replace("[256]", "[256, 512]")
+        .replace("[\"llama.cpp\"]", "[\"llama.cpp\", \"teacher-forced\"]")
+        .replace("[\"auto\"]", "[\"cpu\", \"cuda\"]");
+    let plan = project
+        .plan(
+            &(text.clone()
+                + "[[exclude]]\nplacement = \"cuda\"\n\
+               [[exclude]]\nmodel = \"*70b*\"\ncontext = 512\n\
+               [[exclude]]\nmode = \"llama.cpp\"\nmodel = \"a\"\n\
+               [[exclude]]\nmode = \"tf\"\ncontext = \"25?\"\nmodel = \"big*\"\n\
+               [[exclude]]\nmodel = \"b\"\n"),
+        )
+        .unwrap();
+    let keys: Vec<&str> = plan.runs.iter().map(|r| r.key.as_str()).collect();
+    assert_eq!(
+        keys,
+        [
+            "a/t.txt/256/tf/cpu/exact",
+            "a/t.txt/512/tf/cpu/exact",
+            "big-70b/t.txt/256/sw-s256-p129/cpu/exact",
+        ]
+    );
+    // 8 on cuda, 2 of 70b at 512, 2 of a with the preset, 1 of 70b teacher-forced.
+    assert_eq!(plan.excluded, 13);
+    assert_eq!(plan.notes.len(), 1);
+    assert!(
+        plan.notes[0].contains("x.toml:21:1: this [[exclude]] matches no run"),
+        "{}",
+        plan.notes[0]
+    );
+    let error = project.error(&(text + "[[exclude]]\nmodel = \"*\"\n"));
+    assert!(
+        error.contains("nothing is left to run: [[exclude]] removes all 16"),
+        "{error}"
+    );
+}
+
+/// What is wrong with the combination or its files, at the setting to change.
+#[test]
+fn refusals() {
+    let project = Project::new();
+    std::fs::write(project.path().join("m/bad.txt"), "no GGUF").unwrap();
+    let at = "experiments/x.toml:";
+    let cases = [
+        (
+            "[\"auto\"]",
+            "[\"cuda\"]",
+            "6:15: run a/t.txt/256/sw-s256-p129/cuda/exact: placement 'cuda' cannot be run: no CUDA backend in this build",
+        ),
+        (
+            "[\"auto\"]",
+            "[\"cpu\", { gpu_layers = 8, cycle = true }]",
+            "6:22: run a/t.txt/256/sw-s256-p129/gpu_layers=8+cycle/exact: placement",
+        ),
+        (
+            "[\"auto\"]",
+            "[\"cpu\"]\nnumerics = [\"q8\"]",
+            "7:13: run a/t.txt/256/sw-s256-p129/cpu/q8: numerics 'q8' is not available",
+        ),
+        (
+            "[256]",
+            "[256, 4096]",
+            "4:18: run a/t.txt/4096/sw-s4096-p2049/auto/exact: windows of 4096 tokens are beyond the 2048 that 'a' was trained on",
+        ),
+        (
+            "[\"llama.cpp\"]",
+            "[{ mode = \"sliding-window\", unscored_prefix = 256 }]",
+            "5:10: run a/t.txt/256/sw-s256-p256/auto/exact: unscored_prefix 256 must be",
+        ),
+        (
+            "[\"llama.cpp\"]",
+            "[{ mode = \"sliding-window\", stride = 300 }]",
+            "5:10: run a/t.txt/256/sw-s300-p129/auto/exact: stride 300 is larger",
+        ),
+        (
+            "[[models]]",
+            "[limits]\nmax_tokens = 500\n[[models]]",
+            "4:13: run a/t.txt/256/sw-s256-p129/auto/exact: the corpus has 500 tokens",
+        ),
+        (
+            "c/t.txt",
+            "c/none.txt",
+            "3:12: 'c/none.txt' is no file and no name of a [[corpora]] table",
+        ),
+        ("c/t.txt", "c/*.md", "3:12: glob 'c/*.md' matches no file"),
+        ("c/t.txt", "c", "3:12: 'c' is not a file"),
+        (
+            "path = \"m/a.gguf\"",
+            "glob = \"m/*.bin\"",
+            "7:1: glob 'm/*.bin' matches no file",
+        ),
+        (
+            "m/a.gguf",
+            "m/none.gguf",
+            "7:1: 'm/none.gguf' does not exist and has no 'source'",
+        ),
+        (
+            "m/a.gguf",
+            "m/bad.txt",
+            "7:1: m/bad.txt: is not a GGUF file",
+        ),
+        (
+            "path = \"m/a.gguf\"",
+            "path = \"m/a.gguf\"\n[[models]]\npath = \"n/a.gguf\"\nsource = \"https://e.org/a\"",
+            "9:1: two models are named 'a': m/a.gguf and n/a.gguf",
+        ),
+        (
+            "path = \"m/a.gguf\"",
+            "path = \"m/a.gguf\"\n[reference]\nfiles = [\"r.csv\"]",
+            "10:10: 'r.csv' is no file",
+        ),
+    ];
+    for (from, to, expected) in cases {
+        let error = project.error(&MINIMAL.replace(from, to));
+        assert!(
+            error.starts_with(&format!("{at}{expected}")),
+            "{to}:\n  {error}\n  {expected}"
+        );
+        assert!(!error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn one_message_a_setting_not_one_a_run() {
+    let project = Project::new();
+    project.model("m/b.gguf", 2048);
+    let text = MINIMAL.replace("path = \"m/a.gguf\"", "glob = \"m/*.gguf\"");
+    let text = text
+        .replace("[256]", "[256, 512, 1024]")
+        .replace("[\"auto\"]", "[\"cuda\"]");
+    assert_eq!(project.error(&text).lines().count(), 1);
+}
+
+#[test]
+fn what_can_be_fetched_need_not_be_there() {
+    let project = Project::new();
+    let text = MINIMAL
+        .replace(
+            "path = \"m/a.gguf\"",
+            "path = \"m/x.gguf\"\nsource = [\"pypi:a==1/x\", \"pypi:b==1/y\"]",
+        )
+        .replace("c/t.txt", "wiki")
+        + "[[corpora]]\nname = \"wiki\"\npath = \"c/w.raw\"\nsource = \"https://e.org/w\"\n";
+    let plan = project.plan(&text).unwrap();
+    let run = &plan.runs[0];
+    assert_eq!(run.key, "x/wiki/256/sw-s256-p129/cpu/exact");
+    assert_eq!(run.model.path, Path::new("m/x.gguf"));
+    assert_eq!(run.model.source.len(), 2);
+    assert!(run.model.facts.is_none() && run.corpus.bytes.is_none());
+    let estimate = Estimate::new(run, None, 100.0);
+    assert_eq!((estimate.tokens, estimate.work), (Tokens::Unknown, None));
+    assert_eq!((estimate.memory_bytes, estimate.seconds), (None, None));
+}
+
+#[test]
+fn a_path_that_a_corpora_table_describes_is_that_corpus() {
+    let project = Project::new();
+    for written in ["c/t.txt", "c/../c/t.txt", "c/*.txt", "t"] {
+        let text = MINIMAL.replace("c/t.txt", written)
+            + "[[corpora]]\nname = \"t\"\npath = \"c/t.txt\"\nsha256 = \"173c87a53759e0201f33e0ccf978e510c2042d7f2cb78229d9a50d79b9e7dd08\"\n";
+        let plan = project.plan(&text).unwrap();
+        assert_eq!(plan.runs[0].corpus.name, "t", "{written}");
+        assert!(plan.runs[0].corpus.sha256.is_some());
+    }
+    let error = project.error(&MINIMAL.replace("c/t.txt", "wikki").replace(
+        "[[models]]",
+        "[[corpora]]\nname = \"wiki\"\npath = \"c/t.txt\"\n[[models]]",
+    ));
+    assert!(error.contains("did you mean 'wiki'?"), "{error}");
+}
+
+#[test]
+fn two_files_cannot_share_a_corpus_name() {
+    let project = Project::new();
+    project.file("m/t.txt", 10);
+    let error = project.error(&MINIMAL.replace("[\"c/t.txt\"]", "[\"c/t.txt\", \"m/t.txt\"]"));
+    assert!(
+        error.contains("x.toml:3:23: two corpora are named 't.txt'"),
+        "{error}"
+    );
+}
+
+#[test]
+fn estimates() {
+    let project = Project::new();
+    let plan = project.plan(MINIMAL).unwrap();
+    let run = &plan.runs[0];
+    // Unknown tokens: a quarter of the bytes. 10,000 / 256 = 39 windows.
+    let rough = Estimate::new(run, None, 1e-9);
+    assert_eq!(rough.tokens, Tokens::Estimated(10_000));
+    let exact = Estimate::new(run, Some(1024), 1e-9);
+    let work = Work {
+        windows: 4,
+        evaluated: 1024,
+        scored: 4 * 127,
+    };
+    assert_eq!(exact.tokens, Tokens::Exact(1024));
+    assert_eq!(exact.work, Some(Ok(work)));
+    // At one operation a second: 32 layer weights, 80 head weights, and 4
+    // operations for each of 2 layers, 8 channels and 128 keys on average.
+    let flops = 1024.0 * (2.0 * 32.0 + 4.0 * 2.0 * 8.0 * 128.0) + 508.0 * 2.0 * 80.0;
+    assert_eq!(exact.seconds, Some(flops));
+    assert_eq!(exact.memory_bytes, Some(112 * 4 + 256 * 8 * 64));
+    let short = Estimate::new(run, Some(511), 1.0);
+    assert!(matches!(
+        short.work,
+        Some(Err(GeometryError::CorpusTooShort { .. }))
+    ));
+    assert_eq!(short.seconds, None);
+}
+
+#[test]
+fn overlapping_targets_are_noted() {
+    let project = Project::new();
+    let mode = "[{ mode = \"sliding-window\", stride = 64, unscored_prefix = 129 }]";
+    let plan = project
+        .plan(&MINIMAL.replace("[\"llama.cpp\"]", mode))
+        .unwrap();
+    assert!(plan.notes.iter().any(|n| n.starts_with("sw-s64-p129 at context 256 scores some targets more than once")));
+}
+
+#[test]
+fn layer_windows_tile_the_layers() {
+    let spans = Placement::Cpu.layer_windows(30);
+    assert_eq!(spans.len(), 1);
+    assert_eq!(
+        (spans[0].device, spans[0].layers.clone()),
+        (Device::Cpu, 0..30)
+    );
+    assert_eq!(spans[0].to_string(), "cpu[0,30)");
+}
+
+/// The files that the repository ships, with stand-ins for what they name.
+#[test]
+fn shipped_experiments() {
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
+    for (file, runs, first) in [
+        (
+            "quickstart.toml",
+            1,
+            "smollm2-135m-instruct-q4_1/on-measuring.txt/256/sw-s256-p129/cpu/exact",
+        ),
+        (
+            "wikitext.toml",
+            6,
+            "smollm2-135m-instruct-q4_1/wiki.test.raw/256/sw-s256-p129/cpu/exact/w64",
+        ),
+    ] {
+        let project = Project::new();
+        for folder in ["corpora", "experiments/references"] {
+            std::fs::create_dir(project.path().join(folder)).unwrap();
+        }
+        project.file("corpora/on-measuring.txt", 30_000);
+        project.file("experiments/references/llama.cpp.csv", 1);
+        let text = std::fs::read_to_string(shipped.join(file)).unwrap();
+        let plan = project.plan(&text).unwrap();
+        assert_eq!(plan.runs.len(), runs, "{file}");
+        assert_eq!(plan.runs[0].key, first);
+        assert_eq!(plan.name, file.trim_end_matches(".toml"));
+        assert!(
+            plan.runs
+                .iter()
+                .all(|r| r.model.sha256.is_some() && !r.model.source.is_empty())
+        );
+    }
+}
+
+/// A subset of `items`, in random order.
+fn shuffled(items: &[&str]) -> impl Strategy<Value = Vec<String>> {
+    let items: Vec<String> = items.iter().map(|s| (*s).to_owned()).collect();
+    let all = items.len();
+    proptest::sample::subsequence(items, 1..=all).prop_shuffle()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Distinct runs have distinct keys, and the order of lists moves no key.
+    #[test]
+    fn keys(
+        contexts in shuffled(&["64", "128", "256", "{ n_ctx = 64, windows = 3 }", "{ n_ctx = 64, max_tokens = 900 }", "{ n_ctx = 64, windows = 3, max_tokens = 900 }"]),
+        modes in shuffled(&["\"llama.cpp\"", "\"teacher-forced\"", "{ mode = \"sliding-window\", stride = 32 }", "{ mode = \"sliding-window\", unscored_prefix = 40 }", "{ mode = \"llama.cpp-strided\", stride = 32 }", "{ mode = \"llama.cpp-strided\", stride = 33 }"]),
+        corpora in shuffled(&["c/t.txt", "c/u.txt", "c/v.txt"]),
+    ) {
+        let project = Project::new();
+        project.model("m/b.gguf", 2048);
+        project.file("c/u.txt", 10);
+        project.file("c/v.txt", 10);
+        let text = |contexts: &[String], modes: &[String], corpora: &[String], models: [&str; 2]| format!(
+            "name = \"x\"\n[sweep]\ncorpora = {corpora:?}\ncontexts = [{}]\nmodes = [{}]\n[[models]]\npath = \"m/{}.gguf\"\n[[models]]\npath = \"m/{}.gguf\"\n",
+            contexts.join(", "), modes.join(", "), models[0], models[1],
+        );
+        let plan = project.plan(&text(&contexts, &modes, &corpora, ["a", "b"])).unwrap();
+        prop_assert_eq!(plan.runs.len(), 2 * contexts.len() * modes.len() * corpora.len());
+        prop_assert_eq!(plan.merged, 0);
+        let keys: HashSet<String> = plan.runs.iter().map(|r| r.key.clone()).collect();
+        prop_assert_eq!(keys.len(), plan.runs.len());
+        let reversed = |list: &[String]| list.iter().rev().cloned().collect::<Vec<_>>();
+        let other = project.keys(&text(&reversed(&contexts), &reversed(&modes), &reversed(&corpora), ["b", "a"]));
+        prop_assert_eq!(keys, other.into_iter().collect::<HashSet<_>>());
+    }
+}

@@ -1,0 +1,279 @@
+//! What is known of one run: where its figures come from, and the figures.
+
+use crate::eval::{Cluster, Geometry, Moments, clustered_mean};
+
+/// Everything that can move a number. Text that is not known yet, because a run
+/// failed early or has not begun, is empty; numbers are `None`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Provenance {
+    pub model: String,
+    pub model_sha256: String,
+    /// The block type that holds most of the weights.
+    pub model_type: String,
+    pub architecture: String,
+    pub corpus: String,
+    pub corpus_sha256: String,
+    /// Token ids of the whole corpus, before any limit.
+    pub tokens: Option<usize>,
+    /// SHA-256 of the id stream.
+    pub tokens_sha256: String,
+    pub geometry: Geometry,
+    /// Whether BOS replaces the first token of each window.
+    pub bos: Option<bool>,
+    /// Whether special tokens in the corpus were parsed.
+    pub parse_special: bool,
+    pub windows: Option<usize>,
+    pub scored_tokens: Option<usize>,
+    /// As the experiment asks for it.
+    pub placement: String,
+    /// As it was resolved, e.g. `cpu[0,30)`.
+    pub layer_placement: String,
+    pub numerics: String,
+    /// Name and version, e.g. `pplx 0.1.0`.
+    pub engine: String,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResultRow {
+    /// Identifies the run in its experiment; rows are joined and sorted by it.
+    pub key: String,
+    pub provenance: Provenance,
+    pub outcome: Outcome,
+    /// What a reader must know of the reference: why a row that nearly matches was
+    /// not compared, or which of several was. Empty if nothing.
+    pub ref_note: String,
+    /// What a reader must know besides; empty if nothing.
+    pub note: String,
+}
+
+/// How a run ended. Only a run that ended well has numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    Ok(Figures),
+    /// A short reason.
+    Failed(String),
+    NotRun,
+}
+
+/// The figures of a finished run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figures {
+    /// Nats per scored token.
+    pub mean_nll: f64,
+    /// `exp(mean_nll)`.
+    pub ppl: f64,
+    /// llama-perplexity's standard error, which takes tokens as independent;
+    /// `None` with one token.
+    pub ppl_err: Option<f64>,
+    /// Standard error with tokens correlated within windows; `None` with one window.
+    pub ppl_err_clustered: Option<f64>,
+    /// `Σ nll / (ln 2 · bytes of the scored targets)`; `None` if they have no bytes.
+    pub bits_per_byte: Option<f64>,
+    pub reference: Option<Comparison>,
+}
+
+impl Figures {
+    /// The figures of a run, from its per-token moments and its windows; `None`
+    /// if nothing was scored.
+    pub fn new(tokens: &Moments, windows: &[WindowRow]) -> Option<Self> {
+        let ppl = tokens.ppl()?;
+        let clusters: Vec<Cluster> = windows.iter().map(WindowRow::cluster).collect();
+        let nll: f64 = windows.iter().map(|w| w.nll_sum).sum();
+        let bytes: u64 = windows.iter().map(|w| w.target_bytes).sum();
+        Some(Figures {
+            mean_nll: tokens.mean,
+            ppl,
+            ppl_err: tokens.ppl_err(),
+            // d exp(x) = exp(x) dx
+            ppl_err_clustered: clustered_mean(&clusters).map(|c| ppl * c.se),
+            bits_per_byte: (bytes > 0).then(|| nll / (std::f64::consts::LN_2 * bytes as f64)),
+            reference: None,
+        })
+    }
+
+    /// The columns that are not finite.
+    fn not_finite(&self) -> Option<&'static str> {
+        let r = self.reference.as_ref();
+        [
+            ("mean_nll", Some(self.mean_nll)),
+            ("ppl", Some(self.ppl)),
+            ("ppl_err", self.ppl_err),
+            ("ppl_err_clustered", self.ppl_err_clustered),
+            ("bits_per_byte", self.bits_per_byte),
+            ("ref_ppl", r.map(|r| r.ppl)),
+            ("ref_err", r.and_then(|r| r.err)),
+            ("delta", r.map(|r| r.delta)),
+            ("delta_pct", r.map(|r| r.delta_pct)),
+            ("sigma", r.and_then(|r| r.sigma)),
+        ]
+        .into_iter()
+        .find_map(|(name, x)| x.filter(|x| !x.is_finite()).map(|_| name))
+    }
+}
+
+/// A run beside a reference row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// Engine, build and backend of the reference.
+    pub engine: String,
+    pub ppl: f64,
+    pub err: Option<f64>,
+    /// `ppl − ref`
+    pub delta: f64,
+    /// `100 · delta / ref`
+    pub delta_pct: f64,
+    /// `delta / sqrt(err² + ref_err²)`; `None` where an error is missing or both are 0.
+    pub sigma: Option<f64>,
+}
+
+impl Comparison {
+    pub fn new(figures: &Figures, engine: String, ppl: f64, err: Option<f64>) -> Self {
+        let delta = figures.ppl - ppl;
+        Comparison {
+            engine,
+            ppl,
+            err,
+            delta,
+            delta_pct: 100.0 * delta / ppl,
+            sigma: unpaired_sigma(delta, figures.ppl_err, err),
+        }
+    }
+}
+
+/// A difference in units of the error that two independent figures have
+/// together. `None` where an error is missing, or both are 0 and say nothing.
+pub(super) fn unpaired_sigma(delta: f64, a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    let sigma = delta / a?.hypot(b?);
+    sigma.is_finite().then_some(sigma)
+}
+
+/// One window of a finished run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WindowRow {
+    /// Its number, from 0.
+    pub window: usize,
+    /// Scored targets.
+    pub scored: usize,
+    /// Sum of their NLL in nats.
+    pub nll_sum: f64,
+    /// Bytes of text that they stand for.
+    pub target_bytes: u64,
+}
+
+impl WindowRow {
+    fn cluster(&self) -> Cluster {
+        Cluster {
+            n: self.scored,
+            sum: self.nll_sum,
+        }
+    }
+}
+
+/// What a run took. Not comparable between machines and not committed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TimingRow {
+    pub wall_s: f64,
+    /// Evaluated tokens (unscored prefixes included) a second.
+    pub tokens_per_s: f64,
+    /// Peak resident memory of the process; `None` where it cannot be told.
+    pub peak_rss_mib: Option<f64>,
+    pub threads: usize,
+    pub host: String,
+    /// RFC 3339.
+    pub started_at: String,
+}
+
+impl ResultRow {
+    pub fn figures(&self) -> Option<&Figures> {
+        match &self.outcome {
+            Outcome::Ok(f) => Some(f),
+            Outcome::Failed(_) | Outcome::NotRun => None,
+        }
+    }
+
+    /// Whether the row may stand in a table: an `ok` row has its provenance and
+    /// finite figures.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.key.is_empty() {
+            return Err("the key is empty".to_owned());
+        }
+        let Outcome::Ok(figures) = &self.outcome else {
+            return Ok(());
+        };
+        if let Some(column) = figures.not_finite() {
+            return Err(format!(
+                "the status is ok, but '{column}' is empty or not a finite number"
+            ));
+        }
+        let expected = figures.mean_nll.exp();
+        if (figures.ppl - expected).abs() > 1e-9 * expected {
+            return Err(format!(
+                "'ppl' is {}, but exp(mean_nll) is {expected}",
+                figures.ppl
+            ));
+        }
+        let p = &self.provenance;
+        for (column, text) in [
+            ("model_sha256", &p.model_sha256),
+            ("corpus_sha256", &p.corpus_sha256),
+            ("tokens_sha256", &p.tokens_sha256),
+        ] {
+            if text.is_empty() {
+                return Err(format!("the status is ok, but '{column}' is empty"));
+            }
+        }
+        for (column, count) in [
+            ("tokens", p.tokens),
+            ("windows", p.windows),
+            ("scored_tokens", p.scored_tokens),
+        ] {
+            if count.unwrap_or(0) == 0 {
+                return Err(format!("the status is ok, but '{column}' is empty or 0"));
+            }
+        }
+        if p.bos.is_none() {
+            return Err("the status is ok, but 'bos' is empty".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Whether `windows` are the windows that this row sums up.
+    pub(super) fn check_windows(&self, windows: &[WindowRow]) -> Result<(), String> {
+        let Outcome::Ok(figures) = &self.outcome else {
+            return Err("a run without a number has windows".to_owned());
+        };
+        let p = &self.provenance;
+        if p.windows != Some(windows.len()) {
+            return Err(format!(
+                "the row counts {} windows, {} are listed",
+                p.windows.unwrap_or(0),
+                windows.len()
+            ));
+        }
+        if let Some((i, w)) = windows.iter().enumerate().find(|(i, w)| w.window != *i) {
+            return Err(format!(
+                "window {i} is missing or out of order: found {}",
+                w.window
+            ));
+        }
+        let scored: usize = windows.iter().map(|w| w.scored).sum();
+        if p.scored_tokens != Some(scored) || windows.iter().any(|w| w.scored == 0) {
+            return Err(format!(
+                "the row counts {} scored tokens, its windows {scored}, or one has none",
+                p.scored_tokens.unwrap_or(0)
+            ));
+        }
+        let mean = windows.iter().map(|w| w.nll_sum).sum::<f64>() / scored as f64;
+        // Far above the rounding of a sum of NLLs, far below any change of one.
+        let tolerance = 1e-8 * figures.mean_nll.abs().max(1.0);
+        if (mean - figures.mean_nll).abs() <= tolerance {
+            Ok(())
+        } else {
+            Err(format!(
+                "the windows sum to a mean NLL of {mean}, the row says {}",
+                figures.mean_nll
+            ))
+        }
+    }
+}

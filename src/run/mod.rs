@@ -1,0 +1,17 @@
+//! Running: models are loaded, corpora tokenized, windows scored, and figures
+//! made of it. `pplx run` does this for each run of a plan, `pplx score` for one.
+
+mod host;
+mod input;
+mod measure;
+mod sweep;
+
+pub use host::{Clock, peak_rss_mib};
+pub use input::{InputError, LoadedModel, model_type};
+pub use measure::{MeasureError, Measurement, Observation, Settings, measure};
+pub use sweep::{Reporter, Summary, Sweep, SweepError};
+
+/// Name and version, as in result tables.
+pub fn engine() -> String {
+    format!("pplx {}", env!("CARGO_PKG_VERSION"))
+}

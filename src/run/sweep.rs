@@ -1,0 +1,313 @@
+//! Executes a plan, run after run, and keeps its tables up to date.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::host::{Clock, host_name, peak_rss_mib};
+use super::input::{InputError, LoadedModel, model_type};
+use super::measure::{MeasureError, Measurement, Observation, Settings, measure};
+use crate::corpus::{CorpusError, CorpusTokens, DEFAULT_CHUNK, TokenCache, ids_sha256};
+use crate::eval::EvalError;
+use crate::fetch::{FetchError, FetchOptions, Progress, remembered_sha256};
+use crate::plan::{Plan, RunSpec};
+use crate::reference::References;
+use crate::results::{
+    CsvError, Outcome, Provenance, ResultRow, ResultsError, Tables, TimingRow, WindowRow,
+};
+use crate::tokenizer;
+
+/// Why a sweep could not go on. What concerns one run only is in its row.
+#[derive(Debug, thiserror::Error)]
+pub enum SweepError {
+    #[error(transparent)]
+    Results(#[from] ResultsError),
+    #[error(transparent)]
+    Reference(#[from] CsvError),
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+}
+
+/// Hears how a sweep goes.
+pub trait Reporter {
+    /// Run `n` of `of` begins (counted from 1).
+    fn begin(&mut self, n: usize, of: usize, run: &RunSpec);
+    /// A batch of its windows is done.
+    fn progress(&mut self, observation: &Observation);
+    /// It has ended, well or not.
+    fn end(&mut self, row: &ResultRow, took: Duration);
+    /// Run `n` was found finished.
+    fn kept(&mut self, n: usize, of: usize, row: &ResultRow);
+    /// Receives the progress of hashing.
+    fn transfers(&self) -> &dyn Progress;
+}
+
+/// How a sweep ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    pub measured: usize,
+    pub kept: usize,
+    pub failed: usize,
+}
+
+/// How to execute a plan.
+pub struct Sweep<'a> {
+    pub plan: &'a Plan,
+    pub results: &'a Path,
+    pub fetch: &'a FetchOptions,
+    /// 0: one for each core.
+    pub n_threads: usize,
+    /// Windows evaluated together; chosen for speed where it is `None`.
+    pub batch: Option<usize>,
+    /// Keep the rows that are finished.
+    pub resume: bool,
+}
+
+/// Why one run has no figures.
+#[derive(Debug, thiserror::Error)]
+enum RunError {
+    #[error(transparent)]
+    Input(#[from] InputError),
+    #[error(transparent)]
+    Corpus(#[from] CorpusError),
+    #[error(transparent)]
+    Measure(#[from] MeasureError),
+    #[error("the model asks for BOS, but its metadata names none")]
+    NoBos,
+}
+
+impl Sweep<'_> {
+    /// Executes all runs. Rows are written as runs finish; a run that fails
+    /// leaves a row that says why, and the others go on.
+    ///
+    /// # Errors
+    /// Tables or reference files that cannot be read or written.
+    pub fn run(&self, reporter: &mut dyn Reporter) -> Result<(Tables, Summary), SweepError> {
+        let references = References::load(&self.plan.reference_files)?;
+        let hashes = self.hashes(reporter.transfers())?;
+        let mut tables = match self.resume {
+            true => Tables::load_or_new(self.results, &self.plan.name)?,
+            false => Tables::new(self.results, &self.plan.name),
+        };
+        let blanks: Vec<ResultRow> = self.plan.runs.iter().map(|r| blank(r, &hashes)).collect();
+        tables.retain(|key| blanks.iter().any(|row| row.key == key));
+        let mut keep = Vec::with_capacity(blanks.len());
+        for row in &blanks {
+            let finished = tables.get(&row.key).filter(|old| is_result_of(old, row));
+            keep.push(finished.is_some());
+            if finished.is_none() {
+                tables.put(row.clone(), Vec::new(), None)?;
+            }
+        }
+        // Rows that are kept follow the reference files as they are now.
+        tables.update(|row| references.annotate(row));
+        tables.save()?;
+
+        let of = blanks.len();
+        let mut summary = Summary::default();
+        let mut cache = Cache::new(&self.fetch.cache_dir);
+        for (i, (spec, mut row)) in self.plan.runs.iter().zip(blanks).enumerate() {
+            if keep[i] {
+                if let Some(old) = tables.get(&row.key) {
+                    reporter.kept(i + 1, of, old);
+                }
+                summary.kept += 1;
+                continue;
+            }
+            reporter.begin(i + 1, of, spec);
+            let clock = Clock::start();
+            let (windows, timing) = match self.one(spec, &mut row, &mut cache, reporter) {
+                Ok(measurement) => {
+                    summary.measured += 1;
+                    let timing = self.timing(&clock, &measurement, &cache);
+                    row.outcome = Outcome::Ok(measurement.figures);
+                    references.annotate(&mut row);
+                    (measurement.windows, Some(timing))
+                }
+                Err(e) => {
+                    summary.failed += 1;
+                    row.outcome = Outcome::Failed(status(&e));
+                    (Vec::<WindowRow>::new(), None)
+                }
+            };
+            reporter.end(&row, clock.elapsed());
+            tables.put(row, windows, timing)?;
+            tables.save()?;
+        }
+        Ok((tables, summary))
+    }
+
+    /// sha256 of every file of the plan.
+    fn hashes(&self, progress: &dyn Progress) -> Result<HashMap<PathBuf, String>, SweepError> {
+        let mut hashes = HashMap::new();
+        for run in &self.plan.runs {
+            for path in [&run.model.path, &run.corpus.path] {
+                if !hashes.contains_key(path) {
+                    let sha256 = remembered_sha256(path, self.fetch, progress)?;
+                    hashes.insert(path.clone(), sha256);
+                }
+            }
+        }
+        Ok(hashes)
+    }
+
+    /// Executes one run; fills in what becomes known of it on the way.
+    fn one(
+        &self,
+        spec: &RunSpec,
+        row: &mut ResultRow,
+        cache: &mut Cache,
+        reporter: &mut dyn Reporter,
+    ) -> Result<Measurement, RunError> {
+        let (loaded, tokens) = cache.get(spec, self.n_threads)?;
+        let p = &mut row.provenance;
+        p.model_type = model_type(&loaded.model.gguf);
+        p.architecture.clone_from(&loaded.model.architecture);
+        let spans = spec.placement.layer_windows(loaded.model.n_layer());
+        let spans: Vec<String> = spans.iter().map(ToString::to_string).collect();
+        p.layer_placement = spans.join("+");
+        p.tokens = Some(tokens.ids.len());
+        p.tokens_sha256 = ids_sha256(&tokens.ids);
+        let tokenizer = loaded.tokenizer()?;
+        let with_bos = tokenizer.add_bos() && spec.geometry.mode.substitutes_bos();
+        p.bos = Some(with_bos);
+        let bos = match with_bos {
+            true => Some(tokenizer.bos().ok_or(RunError::NoBos)?),
+            false => None,
+        };
+        let settings = Settings {
+            geometry: spec.geometry,
+            limits: spec.limits,
+            bos,
+            batch: self.batch,
+        };
+        let measurement = measure(loaded, &tokens.ids, settings, &mut |o| {
+            reporter.progress(&o);
+            true
+        })?;
+        p.windows = Some(measurement.windows.len());
+        p.scored_tokens = Some(measurement.scored);
+        Ok(measurement)
+    }
+
+    fn timing(&self, clock: &Clock, m: &Measurement, cache: &Cache) -> TimingRow {
+        let wall_s = clock.elapsed().as_secs_f64();
+        TimingRow {
+            wall_s,
+            tokens_per_s: m.evaluated as f64 / m.seconds,
+            peak_rss_mib: peak_rss_mib(),
+            threads: cache
+                .model
+                .as_ref()
+                .map_or(0, |(_, loaded)| loaded.cpu.n_threads()),
+            host: host_name(),
+            started_at: clock.started_at(),
+        }
+    }
+}
+
+/// A failure in the words of the status column.
+fn status(e: &RunError) -> String {
+    let text = match e {
+        RunError::Measure(MeasureError::Eval(EvalError::NotFinite {
+            window,
+            position,
+            stage,
+        })) => format!("not finite: {stage}, window {window}, position {position}"),
+        e => e.to_string(),
+    };
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The row of a run that has not begun.
+fn blank(run: &RunSpec, hashes: &HashMap<PathBuf, String>) -> ResultRow {
+    let hash = |path: &Path| hashes.get(path).cloned().unwrap_or_default();
+    ResultRow {
+        key: run.key.clone(),
+        provenance: Provenance {
+            model: run.model.name.clone(),
+            model_sha256: hash(&run.model.path),
+            model_type: String::new(),
+            architecture: String::new(),
+            corpus: run.corpus.name.clone(),
+            corpus_sha256: hash(&run.corpus.path),
+            tokens: None,
+            tokens_sha256: String::new(),
+            geometry: run.geometry,
+            bos: None,
+            parse_special: run.model.parse_special,
+            windows: None,
+            scored_tokens: None,
+            placement: run.placement.to_string(),
+            layer_placement: String::new(),
+            numerics: run.numerics.to_string(),
+            engine: super::engine(),
+        },
+        outcome: Outcome::NotRun,
+        ref_note: String::new(),
+        note: String::new(),
+    }
+}
+
+/// Whether `old` is a finished row of the run whose blank row is `blank`: what
+/// is known before a run must be the same.
+fn is_result_of(old: &ResultRow, blank: &ResultRow) -> bool {
+    let (o, b) = (&old.provenance, &blank.provenance);
+    old.figures().is_some()
+        && (&o.model_sha256, &o.corpus_sha256) == (&b.model_sha256, &b.corpus_sha256)
+        && (o.geometry, o.parse_special) == (b.geometry, b.parse_special)
+        && (&o.placement, &o.numerics, &o.engine) == (&b.placement, &b.numerics, &b.engine)
+}
+
+/// What runs share: the last model, and the tokens of each corpus for it.
+struct Cache {
+    model: Option<(ModelKey, LoadedModel)>,
+    tokens: HashMap<PathBuf, Arc<CorpusTokens>>,
+    disk: TokenCache,
+}
+
+type ModelKey = (PathBuf, tokenizer::Options);
+
+impl Cache {
+    fn new(cache_dir: &Path) -> Self {
+        Self {
+            model: None,
+            tokens: HashMap::new(),
+            disk: TokenCache::new(cache_dir.join("tokens")),
+        }
+    }
+
+    /// The model and the tokens of a run. A plan lists the runs of a model
+    /// together, so one model is in memory at a time.
+    fn get(
+        &mut self,
+        spec: &RunSpec,
+        n_threads: usize,
+    ) -> Result<(&LoadedModel, Arc<CorpusTokens>), RunError> {
+        let key = (spec.model.path.clone(), spec.model.tokenizer_options());
+        let loaded = match self.model.take() {
+            Some((old, loaded)) if old == key => loaded,
+            old => {
+                // Its memory is wanted for the next one.
+                drop(old);
+                self.tokens.clear();
+                LoadedModel::open(&key.0, &key.1, n_threads)?
+            }
+        };
+        let (_, loaded) = self.model.insert((key, loaded));
+        let path = &spec.corpus.path;
+        let tokens = match self.tokens.get(path) {
+            Some(tokens) => tokens.clone(),
+            None => {
+                let tokens = self
+                    .disk
+                    .tokenize(path, loaded.tokenizer()?, DEFAULT_CHUNK)?;
+                let tokens = Arc::new(tokens);
+                self.tokens.insert(path.clone(), tokens.clone());
+                tokens
+            }
+        };
+        Ok((loaded, tokens))
+    }
+}

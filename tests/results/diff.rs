@@ -1,0 +1,420 @@
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use pplx::eval::Geometry;
+use pplx::results::{Outcome, ResultRow, Tables};
+
+use crate::support::{finished, nll, write, write_with};
+
+/// Runs `pplx diff A B FLAGS`: exit code, stdout, stderr.
+fn diff(a: &Path, b: &Path, flags: &[&str]) -> (i32, String, String) {
+    let out = Command::new(env!("CARGO_BIN_EXE_pplx"))
+        .arg("diff")
+        .args([a, b])
+        .args(flags)
+        .output()
+        .unwrap();
+    let text = |b| String::from_utf8(b).unwrap();
+    (
+        out.status.code().unwrap(),
+        text(out.stdout),
+        text(out.stderr),
+    )
+}
+
+const STRICT: [&str; 4] = ["--max-delta-pct", "0", "--max-sigma", "0"];
+
+/// The JSON of a comparison; it must have ended with `code`.
+fn json(a: &Path, b: &Path, flags: &[&str], code: i32) -> serde_json::Value {
+    let (got, out, err) = diff(a, b, &[flags, &["--format", "json"]].concat());
+    assert_eq!(got, code, "{out}{err}");
+    serde_json::from_str(&out).unwrap()
+}
+
+#[test]
+fn a_rerun_is_within_the_strictest_gate_and_differs_by_exactly_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let runs = [("a", nll(2.1, 0.013)), ("b", nll(3.3, 0.1))];
+    let a = write(dir.path(), "a", &runs);
+    let b = write(dir.path(), "b", &runs);
+    let d = json(&a, &b, &STRICT, 0);
+    assert_eq!(d["pass"], true);
+    assert_eq!(
+        (&d["within"], &d["broken"], &d["not_measured"]),
+        (&2.into(), &0.into(), &0.into())
+    );
+    for row in d["rows"].as_array().unwrap() {
+        for field in [
+            "delta",
+            "delta_pct",
+            "sigma",
+            "paired_delta_ln_ppl",
+            "paired_se",
+            "paired_t",
+        ] {
+            assert_eq!(row[field], 0.0, "{field}");
+        }
+        assert_eq!(
+            (&row["verdict"], &row["paired_windows"]),
+            (&"within".into(), &4.into())
+        );
+    }
+    let (code, out, err) = diff(&a, &b, &STRICT);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(
+        out.contains("PASS: 2 rows: 2 within, 0 broken; gate Δ ±0 %, σ ±0"),
+        "{out}"
+    );
+}
+
+#[test]
+fn without_a_gate_differences_are_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = write(dir.path(), "a", &[("a", nll(2.0, 0.0))]);
+    let b = write(dir.path(), "b", &[("a", nll(3.0, 0.0))]);
+    let d = json(&a, &b, &[], 0);
+    assert_eq!((&d["compared"], &d["within"]), (&1.into(), &0.into()));
+    let row = &d["rows"][0];
+    assert_eq!(row["verdict"], "compared");
+    // All NLLs are 1 nat higher.
+    let pct = row["delta_pct"].as_f64().unwrap();
+    assert!((pct - 100.0 * (1f64.exp() - 1.0)).abs() < 1e-9);
+    assert!((row["paired_delta_ln_ppl"].as_f64().unwrap() - 1.0).abs() < 1e-12);
+}
+
+#[test]
+fn the_paired_test_sees_what_the_unpaired_one_cannot() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = write(dir.path(), "a", &[("a", nll(2.0, 0.0))]);
+    // Differences by window 0.005, 0.003, 0.005, 0.003: mean 0.004, se² = 4/3 · 9 ·
+    // 4·10⁻⁶ / 144 = (0.001/√3)², t = 4√3.
+    let mut moved = nll(2.004, 0.0);
+    for (w, window) in moved.iter_mut().enumerate() {
+        window
+            .iter_mut()
+            .for_each(|x| *x += if w % 2 == 0 { 0.001 } else { -0.001 });
+    }
+    let b = write(dir.path(), "b", &[("a", moved)]);
+    let d = json(&a, &b, &["--max-sigma", "3"], 1);
+    let row = &d["rows"][0];
+    assert_eq!(row["verdict"], "broken");
+    assert_eq!(row["reason"], "paired t +6.928203 outside ±3");
+    assert!((row["paired_t"].as_f64().unwrap() - 4.0 * 3f64.sqrt()).abs() < 1e-6);
+    assert!(row["sigma"].as_f64().unwrap() < 0.1);
+    json(&a, &b, &["--max-sigma", "7"], 0);
+
+    // Without the windows of one side the same change hides below the unpaired σ,
+    // and the output says that there was no paired test.
+    fs::remove_file(dir.path().join("b.windows.csv")).unwrap();
+    let d = json(&a, &b, &["--max-sigma", "3"], 0);
+    assert_eq!(d["rows"][0]["unpaired_because"], "no windows in B");
+    assert!(d["rows"][0]["paired_t"].is_null());
+    let (_, out, _) = diff(&a, &b, &[]);
+    assert!(out.contains("(no paired test: no windows in B)"), "{out}");
+}
+
+#[test]
+fn gates_are_two_sided_and_independent() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = write(dir.path(), "a", &[("a", nll(2.0, 0.0))]);
+    let b = write(dir.path(), "b", &[("a", nll(2.001, 0.001))]);
+    for (x, y) in [(&a, &b), (&b, &a)] {
+        json(x, y, &["--max-delta-pct", "0.11"], 0);
+        json(x, y, &["--max-delta-pct", "0.09"], 1);
+        json(x, y, &["--max-delta-pct", "0.11", "--max-sigma", "0.5"], 1);
+        json(x, y, &["--max-delta-pct", "0.09", "--max-sigma", "9"], 1);
+    }
+    let (_, out, err) = diff(&a, &b, &["--max-delta-pct", "0.09"]);
+    assert!(
+        out.contains("BROKEN") && out.contains("Δ +0.100050 % outside ±0.09 %"),
+        "{out}"
+    );
+    assert!(err.contains("FAIL: 1 row: 0 within, 1 broken"), "{err}");
+}
+
+/// Whatever makes two rows incomparable: never green, with or without a gate.
+#[test]
+fn what_cannot_be_compared_is_not_measured() {
+    type Edit = fn(&mut ResultRow);
+    let cases: &[(Edit, &str)] = &[
+        (|r| r.key = "b".into(), "B has no such row"),
+        (
+            |r| r.outcome = Outcome::Failed("out of memory".into()),
+            "B: failed: out of memory",
+        ),
+        (|r| r.outcome = Outcome::NotRun, "B: not run"),
+        (
+            |r| r.provenance.corpus_sha256 = "d".repeat(64),
+            "different corpora: bbbb",
+        ),
+        (
+            |r| r.provenance.tokens_sha256 = "d".repeat(64),
+            "different tokens: cccc",
+        ),
+        (
+            |r| r.provenance.geometry = Geometry::llama_cpp(32),
+            "different geometries: context 64",
+        ),
+        (
+            |r| r.provenance.geometry = Geometry::teacher_forced(64),
+            "B",
+        ),
+        (
+            |r| r.provenance.bos = Some(true),
+            "different first tokens: no BOS in A, BOS in B",
+        ),
+    ];
+    for (edit, reason) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        let a = write(dir.path(), "a", &[("a", nll(2.0, 0.0))]);
+        let b = write_with(dir.path(), "b", &[("a", nll(2.0, 0.0))], edit);
+        for flags in [&[][..], &["--max-delta-pct", "99"]] {
+            let d = json(&a, &b, flags, 1);
+            let row = &d["rows"][0];
+            assert_eq!(
+                (&row["verdict"], &d["pass"]),
+                (&"not-measured".into(), &false.into())
+            );
+            assert!(
+                row["reason"].as_str().unwrap().contains(reason),
+                "{row} / {reason}"
+            );
+            assert!(row["delta"].is_null());
+        }
+        // Both ways round.
+        json(&b, &a, &["--max-delta-pct", "99"], 1);
+    }
+}
+
+#[test]
+fn other_counts_are_not_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = write(dir.path(), "a", &[("a", nll(2.0, 0.0))]);
+    let b = write(dir.path(), "b", &[("a", nll(2.0, 0.0)[..3].to_vec())]);
+    let d = json(&a, &b, &[], 1);
+    assert_eq!(
+        d["rows"][0]["reason"],
+        "different window counts: 4 in A, 3 in B"
+    );
+    let mut longer = nll(2.0, 0.0);
+    longer[3].push(2.0);
+    let c = write(dir.path(), "c", &[("a", longer)]);
+    let d = json(&a, &c, &[], 1);
+    assert_eq!(
+        d["rows"][0]["reason"],
+        "different scored tokens: 12 in A, 13 in B"
+    );
+}
+
+/// One bad row spoils a comparison in which all others are within.
+#[test]
+fn one_missing_row_is_enough() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = write(
+        dir.path(),
+        "a",
+        &[("a", nll(2.0, 0.0)), ("b", nll(2.0, 0.0))],
+    );
+    let b = write(dir.path(), "b", &[("a", nll(2.0, 0.0))]);
+    let d = json(&a, &b, &STRICT, 1);
+    assert_eq!((&d["within"], &d["not_measured"]), (&1.into(), &1.into()));
+}
+
+/// Tables that another program wrote, or an editor.
+#[test]
+fn damaged_numbers_are_not_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = write(dir.path(), "a", &[("a", nll(2.0, 0.0))]);
+    let good = fs::read_to_string(&a).unwrap();
+    let row = good.lines().nth(1).unwrap();
+    let ppl = row.split(',').nth(2).unwrap();
+    let b = dir.path().join("b.csv");
+    let cases = [
+        (
+            good.replace(ppl, "NaN"),
+            "B: the status is ok, but 'ppl' is empty or not a finite number",
+        ),
+        (
+            good.replace(ppl, "inf"),
+            "B: the status is ok, but 'ppl' is empty or not a finite number",
+        ),
+        (
+            good.replace(ppl, ""),
+            "B: the status is ok, but 'ppl' is empty or not a finite number",
+        ),
+        (
+            good.replace(ppl, "11.5"),
+            "B: 'ppl' is 11.5, but exp(mean_nll) is",
+        ),
+        (format!("{good}{row}\n"), "B has 2 such rows"),
+        (String::new(), "B has no such row"),
+    ];
+    for (text, reason) in cases {
+        fs::write(&b, text).unwrap();
+        let d = json(&a, &b, &["--max-delta-pct", "1e9", "--max-sigma", "1e9"], 1);
+        let row = &d["rows"][0];
+        assert_eq!(row["verdict"], "not-measured");
+        assert!(
+            row["reason"].as_str().unwrap().starts_with(reason),
+            "{row} / {reason}"
+        );
+    }
+    // Windows that belong to another table.
+    fs::write(&b, &good).unwrap();
+    write(dir.path(), "c", &[("a", nll(2.01, 0.0))]);
+    fs::copy(
+        dir.path().join("c.windows.csv"),
+        dir.path().join("b.windows.csv"),
+    )
+    .unwrap();
+    let d = json(&a, &b, &[], 1);
+    let reason = d["rows"][0]["reason"].as_str().unwrap();
+    assert!(
+        reason.starts_with("B: the windows sum to a mean NLL of"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn nothing_compared_is_not_a_pass() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = write(dir.path(), "a", &[]);
+    let b = dir.path().join("b.csv");
+    fs::write(&b, "").unwrap();
+    for flags in [&[][..], &STRICT] {
+        let (code, out, err) = diff(&a, &b, flags);
+        assert_eq!(code, 1);
+        assert!(out.contains("nothing was compared") && err.contains("nothing was compared"));
+    }
+}
+
+#[test]
+fn a_single_token_has_no_error_to_judge_by() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = write(dir.path(), "a", &[("a", vec![vec![2.0]])]);
+    let b = write(dir.path(), "b", &[("a", vec![vec![2.1]])]);
+    let d = json(&a, &b, &["--max-sigma", "1e9"], 1);
+    assert_eq!(d["rows"][0]["verdict"], "not-measured");
+    json(&a, &b, &["--max-delta-pct", "11"], 0);
+}
+
+#[test]
+fn usage_errors_exit_with_2() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = write(dir.path(), "a", &[("a", nll(2.0, 0.0))]);
+    let bad = dir.path().join("bad.csv");
+    let cases: [(&str, &[&str], &str); 6] = [
+        (
+            "key,status\na,ok\n",
+            &[],
+            "bad.csv:1: the column 'ppl' is missing",
+        ),
+        ("{}", &[], "bad.csv:1: the column '{}' is unknown"),
+        ("", &["--max-sigma", "NaN"], "max_sigma is NaN"),
+        ("", &["--max-delta-pct", "-1"], "max_delta_pct is -1"),
+        ("", &["--max-sigma", "three"], "invalid value 'three'"),
+        ("", &["--format", "xml"], "invalid value 'xml'"),
+    ];
+    for (text, flags, problem) in cases {
+        fs::write(&bad, text).unwrap();
+        let (code, out, err) = diff(&a, &bad, flags);
+        assert_eq!((code, out.as_str()), (2, ""), "{err}");
+        assert!(err.contains(problem), "{err} / {problem}");
+    }
+    let good = fs::read_to_string(&a).unwrap();
+    fs::write(&bad, good.replace("sliding-window,64", "sliding-window,x")).unwrap();
+    let (code, _, err) = diff(&a, &bad, &[]);
+    assert_eq!(code, 2);
+    assert!(
+        err.contains("bad.csv:2: column 'stride' holds 'x'"),
+        "{err}"
+    );
+    let (code, _, err) = diff(&a, &dir.path().join("none.csv"), &[]);
+    assert_eq!(code, 2);
+    assert!(
+        err.contains("cannot read") && err.contains("none.csv"),
+        "{err}"
+    );
+    // A malformed windows file is not ignored.
+    fs::write(dir.path().join("a.windows.csv"), "key,window\n").unwrap();
+    let (code, _, err) = diff(&a, &a, &[]);
+    assert_eq!(code, 2);
+    assert!(
+        err.contains("a.windows.csv:1: the column 'scored' is missing"),
+        "{err}"
+    );
+}
+
+#[test]
+fn what_changed_besides_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = write(dir.path(), "a", &[("a", nll(2.0, 0.0))]);
+    let b = write_with(dir.path(), "b", &[("a", nll(2.0, 0.0))], |r| {
+        r.provenance.engine = "pplx 0.2.0".into();
+        r.provenance.model_sha256 = "e".repeat(64);
+    });
+    let d = json(&a, &b, &STRICT, 0);
+    assert_eq!(
+        d["rows"][0]["changed"],
+        "model file; engine pplx 0.1.0 → pplx 0.2.0"
+    );
+}
+
+#[test]
+fn formats_agree() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = "smollm2-135m-instruct-q4_1/wiki.test.raw/512|sliding-window/cpu";
+    let mut runs = [(key, nll(2.0, 0.0)), ("z", nll(2.0, 0.0))];
+    let a = write(dir.path(), "a", &runs);
+    runs[0].1 = nll(2.01, 0.002);
+    let b = write(dir.path(), "b", &runs[..1]);
+
+    let (code, text, _) = diff(&a, &b, &["--max-sigma", "3"]);
+    assert_eq!(code, 1);
+    // The first lines name the files, wherever they lie.
+    for line in text.lines().skip(2) {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+    let (code, markdown, _) = diff(&a, &b, &["--max-sigma", "3", "--format", "markdown"]);
+    assert_eq!(code, 1);
+    let table: Vec<&str> = markdown.lines().filter(|l| l.starts_with('|')).collect();
+    assert_eq!(table.len(), 4, "{markdown}");
+    for line in &table {
+        let cells = line.replace("\\|", "").matches('|').count();
+        assert_eq!(cells, 9, "{line}");
+    }
+    let (code, csv, _) = diff(&a, &b, &["--max-sigma", "3", "--format", "csv"]);
+    assert_eq!(code, 1);
+    let d = json(&a, &b, &["--max-sigma", "3"], 1);
+    let mut reader = csv::Reader::from_reader(csv.as_bytes());
+    let headers = reader.headers().unwrap().clone();
+    let fields = d["rows"][0].as_object().unwrap();
+    assert_eq!(headers.len(), fields.len());
+    for (record, row) in reader.records().zip(d["rows"].as_array().unwrap()) {
+        for (name, value) in headers.iter().zip(&record.unwrap()) {
+            match &row[name] {
+                serde_json::Value::Null => assert_eq!(value, "", "{name}"),
+                serde_json::Value::String(s) => assert_eq!(value, s, "{name}"),
+                number => {
+                    let (x, y): (f64, f64) = (value.parse().unwrap(), number.as_f64().unwrap());
+                    // serde_json reads floats to the last place but one.
+                    assert!((x - y).abs() <= 1e-15 * y.abs(), "{name}: {x} {y}");
+                }
+            }
+        }
+    }
+}
+
+/// `run --resume` and `diff` read the same files the same way.
+#[test]
+fn diff_reads_what_tables_wrote() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut row, windows) = finished("a,\"b\"\nc", &nll(2.0, 0.0));
+    row.note = "x\n\"y\"".into();
+    let mut t = Tables::new(dir.path(), "t");
+    t.put(row, windows, None).unwrap();
+    t.save().unwrap();
+    let d = json(&t.paths().table, &t.paths().table, &STRICT, 0);
+    assert_eq!(d["rows"][0]["key"], "a,\"b\"\nc");
+}

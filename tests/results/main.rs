@@ -1,0 +1,5 @@
+//! Result tables and `pplx diff`, through the public interface.
+
+mod diff;
+mod support;
+mod tables;

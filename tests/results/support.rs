@@ -1,0 +1,106 @@
+//! Rows to test with.
+
+use std::path::{Path, PathBuf};
+
+use pplx::eval::{Geometry, Moments};
+use pplx::results::{Figures, Outcome, Provenance, ResultRow, Tables, TimingRow, WindowRow};
+
+pub fn provenance() -> Provenance {
+    Provenance {
+        model: "smollm2".into(),
+        model_sha256: "a".repeat(64),
+        model_type: "Q4_1".into(),
+        architecture: "llama".into(),
+        corpus: "wiki.test.raw".into(),
+        corpus_sha256: "b".repeat(64),
+        tokens: Some(5_000),
+        tokens_sha256: "c".repeat(64),
+        geometry: Geometry::llama_cpp(64),
+        bos: Some(false),
+        parse_special: false,
+        windows: None,
+        scored_tokens: None,
+        placement: "cpu".into(),
+        layer_placement: "cpu[0,30)".into(),
+        numerics: "exact".into(),
+        engine: "pplx 0.1.0".into(),
+    }
+}
+
+/// A finished run with these NLLs per token in its windows.
+pub fn finished(key: &str, windows: &[Vec<f64>]) -> (ResultRow, Vec<WindowRow>) {
+    let rows: Vec<WindowRow> = windows
+        .iter()
+        .enumerate()
+        .map(|(window, nll)| WindowRow {
+            window,
+            scored: nll.len(),
+            nll_sum: nll.iter().sum(),
+            target_bytes: 4 * nll.len() as u64,
+        })
+        .collect();
+    let tokens: Moments = windows.iter().flatten().copied().collect();
+    let row = ResultRow {
+        key: key.into(),
+        provenance: Provenance {
+            windows: Some(windows.len()),
+            scored_tokens: Some(tokens.n as usize),
+            ..provenance()
+        },
+        outcome: Outcome::Ok(Figures::new(&tokens, &rows).unwrap()),
+        ref_note: String::new(),
+        note: String::new(),
+    };
+    (row, rows)
+}
+
+/// Four windows of three tokens whose NLLs are `base` and a fixed scatter; `wobble`
+/// moves the windows up and down by turns.
+pub fn nll(base: f64, wobble: f64) -> Vec<Vec<f64>> {
+    (0..4)
+        .map(|w| {
+            let sign = if w % 2 == 0 { 1.0 } else { -1.0 };
+            (0..3)
+                .map(|t| base + 0.25 * f64::from((w * 3 + t) % 5) + sign * wobble)
+                .collect()
+        })
+        .collect()
+}
+
+pub fn timing() -> TimingRow {
+    TimingRow {
+        wall_s: 1.5,
+        tokens_per_s: 1e3 / 3.0,
+        peak_rss_mib: Some(612.25),
+        threads: 2,
+        host: "box, \"the\" big one".into(),
+        started_at: "2026-11-29T21:52:53Z".into(),
+    }
+}
+
+/// Writes a table of finished runs and returns its path.
+pub fn write(dir: &Path, name: &str, runs: &[(&str, Vec<Vec<f64>>)]) -> PathBuf {
+    write_with(dir, name, runs, |_| {})
+}
+
+/// [`write`], with every row changed first.
+pub fn write_with(
+    dir: &Path,
+    name: &str,
+    runs: &[(&str, Vec<Vec<f64>>)],
+    edit: impl Fn(&mut ResultRow),
+) -> PathBuf {
+    let mut t = Tables::new(dir, name);
+    for (key, nll) in runs {
+        let (mut row, windows) = finished(key, nll);
+        edit(&mut row);
+        let windows = if row.figures().is_some() {
+            windows
+        } else {
+            Vec::new()
+        };
+        t.put(row, windows, Some(timing())).unwrap();
+    }
+    t.save().unwrap();
+    t.paths().table.clone()
+}
