@@ -8,6 +8,7 @@
 //! pre-tokenizer) is an error here.
 
 mod bpe;
+mod build;
 mod charsmap;
 mod cut;
 mod error;
@@ -20,15 +21,13 @@ mod trie;
 mod unigram;
 mod vocab;
 
-use std::path::PathBuf;
-
 use sha2::{Digest, Sha256};
 
 use crate::gguf::{Metadata, Value};
+use build::{Built, Ends};
 use cut::CutRule;
 pub use error::TokenizerError;
 use special::{Fragment, SpecialTokens};
-use table::Bos;
 use vocab::{Kind, Vocab};
 
 /// Counts changes of this module that change ids, for [`Tokenizer::fingerprint`].
@@ -59,10 +58,7 @@ pub struct Tokenizer {
     special: SpecialTokens,
     model: Model,
     cut: CutRule,
-    bos: Option<u32>,
-    eos: Option<u32>,
-    add_bos: bool,
-    add_eos: bool,
+    ends: Ends,
     fingerprint: String,
 }
 
@@ -73,102 +69,20 @@ impl Tokenizer {
     /// A vocabulary that is malformed, of an unsupported kind, or whose
     /// pre-tokenizer is missing or unknown.
     pub fn from_gguf(meta: &Metadata, options: &Options) -> Result<Self, TokenizerError> {
-        let kind = meta.require_string("tokenizer.ggml.model")?;
-        let unsupported = |reason: String| TokenizerError::UnsupportedModel {
-            path: meta.path().to_owned(),
-            reason,
-        };
-        // Refused by name before the vocabulary is read.
-        if let Some(why) = refusal(kind) {
-            return Err(unsupported(format!("the tokenizer model '{kind}' {why}")));
-        }
-        let vocab = Vocab::from_gguf(meta)?;
-        if let (true, Some(asked)) = (kind != "gpt2", &options.pre) {
-            return Err(TokenizerError::PreTokenizerUnused {
-                path: vocab.path.clone(),
-                asked: asked.clone(),
-                model: kind.to_owned(),
-            });
-        }
+        let Built {
+            vocab,
+            model,
+            cut,
+            ends,
+        } = build::build(meta, options)?;
         let special = SpecialTokens::new(&vocab, meta, options.parse_special)?;
-        let defaults;
-        let mut always_bos = false;
-        let (model, cut) = match kind {
-            "gpt2" | "gemma4" => {
-                let definition = match kind {
-                    "gpt2" => definition(meta, options)?,
-                    own => known_definition(meta, own)?,
-                };
-                always_bos = definition.bos == Bos::Always;
-                defaults = Defaults {
-                    add_bos: definition.bos == Bos::ByDefault,
-                    ..Defaults::NONE
-                };
-                let model = bpe::Bpe::new(&vocab, meta, definition)?;
-                let cut = model.cut()?;
-                (Model::Bpe(Box::new(model)), cut)
-            }
-            "llama" => {
-                defaults = Defaults {
-                    bos: Some(1),
-                    eos: Some(2),
-                    add_bos: true,
-                    add_eos: false,
-                };
-                let prefix = meta.bool("tokenizer.ggml.add_space_prefix")?;
-                let model = spm::SpmBpe::new(&vocab, prefix.unwrap_or(true))?;
-                let cut = model.cut();
-                (Model::Spm(Box::new(model)), cut)
-            }
-            "t5" => {
-                defaults = Defaults {
-                    eos: Some(1),
-                    add_eos: true,
-                    ..Defaults::NONE
-                };
-                let unknown = vocab.special_id(meta, UNKNOWN_ID, Some(2))?;
-                let model = unigram::Unigram::new(&vocab, meta, unknown)?;
-                let cut = model.cut(&vocab);
-                (Model::Unigram(Box::new(model)), cut)
-            }
-            "rwkv" => {
-                defaults = Defaults::NONE;
-                let unknown = vocab.special_id(meta, UNKNOWN_ID, None)?;
-                let model = rwkv::Rwkv::new(&vocab, unknown);
-                let cut = model.cut(&vocab);
-                (Model::Rwkv(model), cut)
-            }
-            other => {
-                return Err(unsupported(format!(
-                    "the tokenizer model '{other}' is not supported; gpt2, llama, t5, rwkv and gemma4 are"
-                )));
-            }
-        };
-        let bos = vocab.special_id(meta, "tokenizer.ggml.bos_token_id", defaults.bos)?;
-        let eos = vocab.special_id(meta, "tokenizer.ggml.eos_token_id", defaults.eos)?;
-        let stored = meta.bool("tokenizer.ggml.add_bos_token")?;
-        let own = always_bos || stored.unwrap_or(defaults.add_bos);
-        let add_bos = options.add_bos.unwrap_or(own);
-        let add_eos = meta.bool("tokenizer.ggml.add_eos_token")?;
-        let add_eos = add_eos.unwrap_or(defaults.add_eos);
-        for (wanted, id, name) in [(add_bos, bos, "bos"), (add_eos, eos, "eos")] {
-            if wanted && id.is_none() {
-                return Err(vocab.malformed(format!(
-                    "{} is to be added, but tokenizer.ggml.{name}_token_id names no token",
-                    name.to_uppercase()
-                )));
-            }
-        }
         Ok(Self {
             cut: CutRule::new(cut, &special),
             fingerprint: fingerprint(meta, options),
             vocab,
             special,
             model,
-            bos,
-            eos,
-            add_bos,
-            add_eos,
+            ends,
         })
     }
 
@@ -221,32 +135,32 @@ impl Tokenizer {
     }
 
     pub fn bos(&self) -> Option<u32> {
-        self.bos
+        self.ends.bos
     }
 
     pub fn eos(&self) -> Option<u32> {
-        self.eos
+        self.ends.eos
     }
 
     /// Whether a text begins with BOS; [`Self::bos`] is then set.
     pub fn add_bos(&self) -> bool {
-        self.add_bos
+        self.ends.add_bos
     }
 
     /// Whether a text ends with EOS; [`Self::eos`] is then set.
     pub fn add_eos(&self) -> bool {
-        self.add_eos
+        self.ends.add_eos
     }
 
     /// The token put before a text: BOS, if it is to be added. (llama.cpp adds
     /// none with RWKV vocabularies, whatever the flags say.)
     pub fn prefix(&self) -> Option<u32> {
-        self.bos.filter(|_| self.add_bos && self.wraps())
+        self.ends.bos.filter(|_| self.ends.add_bos && self.wraps())
     }
 
     /// The token put behind a text: EOS, if it is to be added.
     pub fn suffix(&self) -> Option<u32> {
-        self.eos.filter(|_| self.add_eos && self.wraps())
+        self.ends.eos.filter(|_| self.ends.add_eos && self.wraps())
     }
 
     fn wraps(&self) -> bool {
@@ -276,70 +190,6 @@ impl Tokenizer {
     pub fn fingerprint(&self) -> String {
         self.fingerprint.clone()
     }
-}
-
-/// What holds where the metadata is silent.
-struct Defaults {
-    bos: Option<u32>,
-    eos: Option<u32>,
-    add_bos: bool,
-    add_eos: bool,
-}
-
-impl Defaults {
-    const NONE: Self = Self {
-        bos: None,
-        eos: None,
-        add_bos: false,
-        add_eos: false,
-    };
-}
-
-const UNKNOWN_ID: &str = "tokenizer.ggml.unknown_token_id";
-
-/// Why a tokenizer model that llama.cpp knows is refused.
-fn refusal(kind: &str) -> Option<&'static str> {
-    match kind {
-        "bert" => Some("belongs to encoder models, which have no perplexity"),
-        "none" | "no_vocab" => Some("means that the file holds no vocabulary; give token ids"),
-        "plamo2" | "hybriddna" | "whitespace" | "test" => {
-            Some("is known to llama.cpp but not supported here; give token ids")
-        }
-        _ => None,
-    }
-}
-
-/// The pre-tokenizer of a `gpt2` vocabulary: the file's, or else the user's.
-fn definition(
-    meta: &Metadata,
-    options: &Options,
-) -> Result<&'static table::Definition, TokenizerError> {
-    let path: PathBuf = meta.path().to_owned();
-    let stored = meta.string("tokenizer.ggml.pre")?.filter(|s| !s.is_empty());
-    let name = match (stored, &options.pre) {
-        (Some(file), Some(asked)) if file != asked => {
-            return Err(TokenizerError::PreTokenizerConflict {
-                path,
-                file: file.to_owned(),
-                asked: asked.clone(),
-            });
-        }
-        (Some(file), _) => file,
-        (None, Some(asked)) => asked,
-        (None, None) => return Err(TokenizerError::MissingPreTokenizer { path }),
-    };
-    known_definition(meta, name)
-}
-
-fn known_definition(
-    meta: &Metadata,
-    name: &str,
-) -> Result<&'static table::Definition, TokenizerError> {
-    table::find(name).ok_or_else(|| TokenizerError::UnknownPreTokenizer {
-        path: meta.path().to_owned(),
-        name: name.to_owned(),
-        nearest: table::nearest(name),
-    })
 }
 
 /// The byte of a byte token, `<0xXX>`.

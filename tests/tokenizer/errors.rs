@@ -84,7 +84,7 @@ fn other_models_are_refused_by_name() {
         ("bert", "encoder"),
         ("none", "token ids"),
         ("plamo2", "not supported"),
-        ("tiktoken", "gpt2, llama, t5, rwkv and gemma4"),
+        ("tiktoken", "gpt2, gemma4, llama, t5 and rwkv"),
     ] {
         let error = message(model, &["a"], &[], &Options::default());
         assert!(error.contains(part) && error.contains(model), "{error}");
