@@ -67,7 +67,9 @@ impl Project {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pplx"));
         command.current_dir(self.0.path()).args(arguments);
         // The tests' own variables are no settings of the program.
-        command.env_remove("PPLX_MODELS").env_remove("PPLX_SHARED");
+        command
+            .env_remove("PPLX_TEST_MODELS")
+            .env_remove("PPLX_SHARED");
         command.env("PPLX_CACHE", self.path("cache"));
         let output = command.envs(variables.iter().copied()).output().unwrap();
         Ended {

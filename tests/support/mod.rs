@@ -21,9 +21,9 @@ pub fn shared(path: &str) -> Option<PathBuf> {
     present(root.join(path))
 }
 
-/// A model file (in `models/`, or `PPLX_MODELS`).
+/// A model file (in `models/`, or `PPLX_TEST_MODELS`).
 pub fn model(name: &str) -> Option<PathBuf> {
-    let root = std::env::var_os("PPLX_MODELS").map_or_else(
+    let root = std::env::var_os("PPLX_TEST_MODELS").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("models"),
         PathBuf::from,
     );

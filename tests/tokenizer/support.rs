@@ -28,9 +28,9 @@ pub fn shared(name: &str) -> Option<PathBuf> {
     existing(folder("PPLX_SHARED", "../shared").join(name))
 }
 
-/// A model file (`PPLX_MODELS`, or `models`).
+/// A model file (`PPLX_TEST_MODELS`, or `models`).
 pub fn model(name: &str) -> Option<PathBuf> {
-    existing(folder("PPLX_MODELS", "models").join(name))
+    existing(folder("PPLX_TEST_MODELS", "models").join(name))
 }
 
 pub const SMOLLM2: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";

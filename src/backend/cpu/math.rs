@@ -165,7 +165,7 @@ multiversion! {
     pub fn softcap(xs: &mut [f32], cap: f32) {
         let inv = 2.0 / cap;
         for x in xs {
-            let nan_if_infinite = *x - *x;
+            let nan_if_infinite = *x * 0.0;
             *x = cap * (1.0 - 2.0 / (exp32(*x * inv) + 1.0)) + nan_if_infinite;
         }
     }
