@@ -9,7 +9,7 @@ const LANES: usize = 16;
 /// `f32::MAX`-sized above 88.3; NaN stays NaN. Cody–Waite reduction and a
 /// degree-7 polynomial.
 #[inline(always)]
-fn exp32(x: f32) -> f32 {
+pub(super) fn exp32(x: f32) -> f32 {
     // Comparisons, not `max`/`min`, so that NaN passes through.
     let under = x < -87.3;
     let x = if x > 88.3 { 88.3 } else { x };

@@ -1,15 +1,22 @@
 //! The architectures: a table of names, and one small file for each family.
 
+mod apertus;
 mod bitnet;
 mod cohere;
 mod deepseek;
+mod dense;
+mod exaone;
+mod experts;
 mod gemma;
+mod glm;
 mod gpt;
 mod granite;
 mod llama;
 mod llama4;
+mod minicpm;
 mod mixtures;
 mod moe;
+mod mrope;
 mod olmo;
 mod openai;
 mod phi;
@@ -38,33 +45,68 @@ type Build = fn(&mut Context) -> Result<Parts, ModelError>;
 
 /// `general.architecture` → how to build it.
 const ARCHITECTURES: &[(&str, Build)] = &[
+    ("apertus", apertus::apertus),
+    ("arcee", dense::arcee),
+    ("baichuan", dense::baichuan),
+    ("bailingmoe2", experts::bailingmoe2),
     ("bitnet", bitnet::bitnet),
+    ("chatglm", glm::chatglm),
+    ("codeshell", gpt::starcoder2),
     ("cohere2", cohere::cohere2),
+    ("cohere2moe", cohere::cohere2moe),
     ("command-r", cohere::command_r),
+    ("deepseek", experts::deepseek),
     ("deepseek2", deepseek::deepseek2),
+    ("dots1", experts::dots1),
+    ("ernie4_5", dense::adjacent),
     ("ernie4_5-moe", mixtures::ernie4_5_moe),
+    ("exaone", dense::halves),
+    ("exaone-moe", experts::exaone_moe),
+    ("exaone4", exaone::exaone4),
     ("falcon", gpt::falcon),
     ("gemma", gemma::gemma),
     ("gemma2", gemma::gemma2),
     ("gemma3", gemma::gemma3),
+    ("glm4", glm::glm4),
     ("glm4moe", mixtures::glm4moe),
     ("gpt-oss", openai::gpt_oss),
     ("gpt2", gpt::gpt2),
     ("gptneox", gpt::gptneox),
     ("granite", granite::granite),
     ("granitemoe", granite::granite),
+    ("hunyuan-dense", dense::hunyuan),
     ("hunyuan-moe", mixtures::hunyuan_moe),
+    ("hunyuan_vl", dense::hunyuan),
+    ("internlm2", dense::adjacent),
     ("llama", llama::llama),
     ("llama4", llama4::llama4),
+    ("minicpm", minicpm::minicpm),
+    ("minicpm3", minicpm::minicpm3),
     ("minimax-m2", mixtures::minimax_m2),
+    ("mistral3", llama::mistral3),
+    ("mistral4", deepseek::mistral4),
+    ("nemotron", dense::nemotron),
+    ("olmo", olmo::olmo),
     ("olmo2", olmo::olmo2),
+    ("olmoe", experts::olmoe),
+    ("orion", dense::halves),
+    ("phi2", gpt::falcon),
     ("phi3", phi::phi3),
+    ("phimoe", phi::phimoe),
+    ("qwen", qwen::qwen1),
     ("qwen2", qwen::qwen2),
     ("qwen2moe", qwen::qwen2moe),
+    ("qwen2vl", qwen::qwen2vl),
     ("qwen3", qwen::qwen3),
     ("qwen3moe", qwen::qwen3moe),
+    ("qwen3vl", qwen::qwen3vl),
+    ("qwen3vlmoe", qwen::qwen3vlmoe),
+    ("seed_oss", dense::seed_oss),
+    ("smollm3", dense::smollm3),
     ("stablelm", gpt::stablelm),
+    ("starcoder", gpt::gpt2),
     ("starcoder2", gpt::starcoder2),
+    ("xverse", dense::adjacent),
 ];
 
 /// The names that `general.architecture` may have, sorted.
@@ -207,7 +249,14 @@ impl Context<'_> {
     }
 
     fn head_after(&mut self, norm: &str) -> Result<Head, ModelError> {
-        let norm = self.norm(norm)?;
+        Ok(Head {
+            norm: Some(self.norm(norm)?),
+            ..self.projection()?
+        })
+    }
+
+    /// The head without its norm.
+    fn projection(&mut self) -> Result<Head, ModelError> {
         let weight = match self.tensors.has("output.weight") {
             true => self
                 .tensors
@@ -215,7 +264,7 @@ impl Context<'_> {
             false => self.token_embd()?,
         };
         Ok(Head {
-            norm: Some(norm),
+            norm: None,
             weight,
             bias: self.tensors.optional_vector("output.bias", self.n_vocab)?,
             scale: 1.0,
