@@ -28,7 +28,7 @@ pub(super) fn adjacent(c: &mut Context) -> Result<Parts, ModelError> {
     decoder(c, &ADJACENT, |_, _, _| Ok(()))
 }
 
-/// EXAONE 3, and Orion with LayerNorms.
+/// EXAONE 3, openPangu with biases, and Orion with LayerNorms.
 pub(super) fn halves(c: &mut Context) -> Result<Parts, ModelError> {
     decoder(c, &HALVES, |_, _, _| Ok(()))
 }
@@ -74,13 +74,23 @@ pub(super) fn hunyuan(c: &mut Context) -> Result<Parts, ModelError> {
     })
 }
 
-/// Squared ReLU without a gate, LayerNorms, RoPE on a part of each head.
+/// Nemotron and Jais 2: squared ReLU without a gate, LayerNorms, RoPE on a part
+/// of each head.
 pub(super) fn nemotron(c: &mut Context) -> Result<Parts, ModelError> {
     let kind = Kind {
         activation: Activation::ReluSquared,
         ..HALVES
     };
     decoder(c, &kind, |_, _, _| Ok(()))
+}
+
+/// QK norm after RoPE.
+pub(super) fn maincoder(c: &mut Context) -> Result<Parts, ModelError> {
+    let widths = c.widths()?;
+    decoder(c, &ADJACENT, |c, i, attention| {
+        attention.qk_norm = Some(c.qk_norm(i, &widths, true)?);
+        Ok(())
+    })
 }
 
 /// Biases on query, key and value; the FFN's norm has another name.

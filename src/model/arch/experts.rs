@@ -1,9 +1,10 @@
 //! Mixtures whose first layers are dense and whose later ones have a shared
-//! expert (DeepSeek MoE, dots.1, Ling, K-EXAONE), and OLMoE.
+//! expert (DeepSeek MoE, dots.1, Ling, K-EXAONE), and mixtures without them (OLMoE,
+//! Mellum).
 
 use super::moe::MoeRules;
 use super::{Context, Parts};
-use crate::model::rope::RopePairs;
+use crate::model::rope::{Rope, RopePairs, Scaling};
 use crate::model::{Activation, Attention, Gating, Mixer, ModelError, Span};
 
 /// The first DeepSeek mixture: weights are not renormalized.
@@ -17,7 +18,36 @@ pub(super) fn deepseek(c: &mut Context) -> Result<Parts, ModelError> {
         ..MoeRules::softmax(n_ff_exp[i])
     };
     let shared = |i| n_ff_exp[i] * n_shared;
-    dense_then_experts(c, RopePairs::Adjacent, rules, shared, |_, _, _| Ok(()))
+    let dense = n_dense(c)?;
+    dense_then_experts(c, RopePairs::Adjacent, dense, rules, shared, |_, _, _| {
+        Ok(())
+    })
+}
+
+/// The first Ling: no dense layers, softmax.
+pub(super) fn bailingmoe(c: &mut Context) -> Result<Parts, ModelError> {
+    let n_ff_exp = c.n_ff_exp()?;
+    let n_shared = c.hp.count("expert_shared_count")?;
+    let n_rot = c.n_rot(c.widths()?.head_dim)?;
+    let (normalize, scale) = (c.weights_norm()?, c.weights_scale()?);
+    let rules = |i| MoeRules {
+        normalize,
+        scale,
+        ..MoeRules::softmax(n_ff_exp[i])
+    };
+    let shared = |i| n_ff_exp[i] * n_shared;
+    let score_scale = 1.0 / (n_rot as f32).sqrt();
+    dense_then_experts(
+        c,
+        RopePairs::Adjacent,
+        0,
+        rules,
+        shared,
+        |_, _, attention| {
+            attention.heads.scale = score_scale;
+            Ok(())
+        },
+    )
 }
 
 /// QK norm for each head.
@@ -71,24 +101,36 @@ fn qk_normed(
         scale,
         ..MoeRules::softmax(n_ff_exp[i])
     };
-    dense_then_experts(c, RopePairs::Halves, rules, shared, |c, i, attention| {
-        attention.qk_norm = Some(c.qk_norm(i, &widths, false)?);
-        adjust(i, attention);
-        Ok(())
-    })
+    let dense = n_dense(c)?;
+    dense_then_experts(
+        c,
+        RopePairs::Halves,
+        dense,
+        rules,
+        shared,
+        |c, i, attention| {
+            attention.qk_norm = Some(c.qk_norm(i, &widths, false)?);
+            adjust(i, attention);
+            Ok(())
+        },
+    )
+}
+
+fn n_dense(c: &Context) -> Result<usize, ModelError> {
+    let n = c.hp.optional_count("leading_dense_block_count")?;
+    Ok(n.unwrap_or(0))
 }
 
 fn dense_then_experts(
     c: &mut Context,
     pairs: RopePairs,
+    dense: usize,
     rules: impl Fn(usize) -> MoeRules,
     shared: impl Fn(usize) -> usize,
     mut adjust: impl FnMut(&mut Context, usize, &mut Attention) -> Result<(), ModelError>,
 ) -> Result<Parts, ModelError> {
     let (widths, n_ff) = (c.widths()?, c.n_ff()?);
     let rope = c.rope(pairs, widths.head_dim)?;
-    let dense = c.hp.optional_count("leading_dense_block_count")?;
-    let dense = dense.unwrap_or(0);
     let layers = c.pre_norm_layers(
         "ffn_norm",
         |c, i| {
@@ -132,6 +174,36 @@ pub(super) fn olmoe(c: &mut Context) -> Result<Parts, ModelError> {
             };
             Ok(Mixer::Moe(c.moe(i, &rules)?))
         },
+    )?;
+    Ok(Parts {
+        embedding: c.embedding(1.0)?,
+        layers,
+        head: c.head()?,
+    })
+}
+
+/// QK norm for each head; RoPE scaling applies to the layers without a window.
+pub(super) fn mellum(c: &mut Context) -> Result<Parts, ModelError> {
+    const PERIOD: usize = 4;
+    let (widths, n_ff_exp) = (c.widths()?, c.n_ff_exp()?);
+    let (pairs, n_rot) = (RopePairs::Halves, c.n_rot(widths.head_dim)?);
+    let (base, scaling) = (c.rope_base()?, c.scaling()?);
+    let global = Rope::new(pairs, n_rot, base, &scaling, None, c.attn_factor()?);
+    let local = Rope::new(pairs, n_rot, base, &Scaling::None, None, 1.0);
+    let spans = c.spans(c.window()?, PERIOD)?;
+    let layers = c.pre_norm_layers(
+        "ffn_norm",
+        |c, i| {
+            let mut attention = c.attention(i, &widths)?;
+            attention.heads.span = spans[i];
+            attention.qk_norm = Some(c.qk_norm(i, &widths, false)?);
+            attention.rope = Some(match spans[i] {
+                Span::All => global.clone(),
+                _ => local.clone(),
+            });
+            Ok(Mixer::Attention(attention))
+        },
+        |c, i| Ok(Mixer::Moe(c.moe(i, &MoeRules::softmax(n_ff_exp[i]))?)),
     )?;
     Ok(Parts {
         embedding: c.embedding(1.0)?,

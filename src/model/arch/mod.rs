@@ -3,6 +3,7 @@
 mod apertus;
 mod bitnet;
 mod cohere;
+mod deci;
 mod deepseek;
 mod dense;
 mod exaone;
@@ -48,6 +49,7 @@ const ARCHITECTURES: &[(&str, Build)] = &[
     ("apertus", apertus::apertus),
     ("arcee", dense::arcee),
     ("baichuan", dense::baichuan),
+    ("bailingmoe", experts::bailingmoe),
     ("bailingmoe2", experts::bailingmoe2),
     ("bitnet", bitnet::bitnet),
     ("chatglm", glm::chatglm),
@@ -55,6 +57,7 @@ const ARCHITECTURES: &[(&str, Build)] = &[
     ("cohere2", cohere::cohere2),
     ("cohere2moe", cohere::cohere2moe),
     ("command-r", cohere::command_r),
+    ("deci", deci::deci),
     ("deepseek", experts::deepseek),
     ("deepseek2", deepseek::deepseek2),
     ("dots1", experts::dots1),
@@ -78,8 +81,11 @@ const ARCHITECTURES: &[(&str, Build)] = &[
     ("hunyuan-moe", mixtures::hunyuan_moe),
     ("hunyuan_vl", dense::hunyuan),
     ("internlm2", dense::adjacent),
+    ("jais2", dense::nemotron),
     ("llama", llama::llama),
     ("llama4", llama4::llama4),
+    ("maincoder", dense::maincoder),
+    ("mellum", experts::mellum),
     ("minicpm", minicpm::minicpm),
     ("minicpm3", minicpm::minicpm3),
     ("minimax-m2", mixtures::minimax_m2),
@@ -90,6 +96,8 @@ const ARCHITECTURES: &[(&str, Build)] = &[
     ("olmo2", olmo::olmo2),
     ("olmoe", experts::olmoe),
     ("orion", dense::halves),
+    ("paddleocr", qwen::qwen2vl),
+    ("pangu-embedded", dense::halves),
     ("phi2", gpt::falcon),
     ("phi3", phi::phi3),
     ("phimoe", phi::phimoe),
