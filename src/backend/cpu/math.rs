@@ -328,11 +328,39 @@ multiversion! {
     }
 }
 
+/// The largest value, and whether all are finite.
+#[inline(always)]
+fn max_if_finite(xs: &[f32]) -> (f32, bool) {
+    let mut maxima = [f32::NEG_INFINITY; LANES];
+    let mut bad = [0u32; LANES];
+    let (chunks, rest) = xs.as_chunks::<LANES>();
+    for chunk in chunks {
+        for ((m, b), x) in maxima.iter_mut().zip(&mut bad).zip(chunk) {
+            *m = if *x > *m { *x } else { *m };
+            *b |= not_finite(*x);
+        }
+    }
+    for ((m, b), x) in maxima.iter_mut().zip(&mut bad).zip(rest) {
+        *m = if *x > *m { *x } else { *m };
+        *b |= not_finite(*x);
+    }
+    let max = maxima.into_iter().fold(f32::NEG_INFINITY, f32::max);
+    (max, bad.iter().all(|&b| b == 0))
+}
+
+/// 1 for NaN and infinities, 0 for the rest.
+#[inline(always)]
+fn not_finite(x: f32) -> u32 {
+    const EXPONENT: u32 = 0x7f80_0000;
+    u32::from(x.to_bits() & EXPONENT == EXPONENT)
+}
+
 /// A running log-sum-exp: `ln Σ e^l = max + ln(sum)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogSumExp {
     max: f32,
     sum: f64,
+    finite: bool,
 }
 
 impl Default for LogSumExp {
@@ -340,21 +368,27 @@ impl Default for LogSumExp {
         Self {
             max: f32::NEG_INFINITY,
             sum: 0.0,
+            finite: true,
         }
     }
 }
 
 impl LogSumExp {
-    /// The logarithm of the sum; not finite where a logit was NaN or +∞.
+    /// The logarithm of the sum; NaN if any logit was not finite, `−∞` included,
+    /// which no sum would show.
     pub fn value(&self) -> f64 {
-        f64::from(self.max) + self.sum.ln()
+        match self.finite {
+            true => f64::from(self.max) + self.sum.ln(),
+            false => f64::NAN,
+        }
     }
 }
 
 multiversion! {
     /// Takes a run of logits into a log-sum-exp, in f64.
     pub fn log_sum_exp(lse: &mut LogSumExp, logits: &[f32]) {
-        let run_max = max(logits);
+        let (run_max, finite) = max_if_finite(logits);
+        lse.finite &= finite;
         let new_max = if run_max > lse.max { run_max } else { lse.max };
         // Nothing finite yet: e^(−inf − −inf) is not a number.
         if lse.sum != 0.0 {
@@ -379,16 +413,15 @@ multiversion! {
 multiversion! {
     /// Whether all values are finite.
     pub fn all_finite(xs: &[f32]) -> bool {
-        const EXPONENT: u32 = 0x7f80_0000;
         let mut bad = [0u32; LANES];
         let (chunks, rest) = xs.as_chunks::<LANES>();
         for chunk in chunks {
             for (b, x) in bad.iter_mut().zip(chunk) {
-                *b |= u32::from(x.to_bits() & EXPONENT == EXPONENT);
+                *b |= not_finite(*x);
             }
         }
         for (b, x) in bad.iter_mut().zip(rest) {
-            *b |= u32::from(x.to_bits() & EXPONENT == EXPONENT);
+            *b |= not_finite(*x);
         }
         bad.iter().all(|&b| b == 0)
     }
