@@ -10,11 +10,7 @@ pub(super) fn gemma(c: &mut Context) -> Result<Parts, ModelError> {
     let rope = c.rope(RopePairs::Halves, widths.head_dim)?;
     let layers = c.pre_norm_layers(
         "ffn_norm",
-        |c, i| {
-            let mut attention = c.attention(i, &widths)?;
-            attention.rope = Some(rope.clone());
-            Ok(Mixer::Attention(attention))
-        },
+        |c, i| Ok(Mixer::Attention(c.roped(i, &widths, &rope)?)),
         |c, i| Ok(Mixer::Ffn(c.ffn(i, n_ff[i], Activation::GeluTanh)?)),
     )?;
     parts(c, layers)

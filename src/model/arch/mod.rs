@@ -186,6 +186,15 @@ struct Widths {
 }
 
 impl Context<'_> {
+    /// A plain embedding, the layers, a plain head.
+    fn parts(&mut self, layers: Vec<Layer>) -> Result<Parts, ModelError> {
+        Ok(Parts {
+            embedding: self.embedding(1.0)?,
+            layers,
+            head: self.head()?,
+        })
+    }
+
     /// `token_embd`, scaled.
     fn embedding(&mut self, scale: f32) -> Result<Embedding, ModelError> {
         Ok(Embedding {
@@ -359,6 +368,13 @@ impl Context<'_> {
             gate: None,
             sub_norm: None,
         })
+    }
+
+    /// Plain attention of layer `i` with RoPE.
+    fn roped(&mut self, i: usize, w: &Widths, rope: &Rope) -> Result<Attention, ModelError> {
+        let mut attention = self.attention(i, w)?;
+        attention.rope = Some(rope.clone());
+        Ok(attention)
     }
 
     /// The feed-forward network of layer `i`, gated where the file has a gate.

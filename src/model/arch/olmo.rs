@@ -37,9 +37,5 @@ pub(super) fn olmo2(c: &mut Context) -> Result<Parts, ModelError> {
             ],
         });
     }
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }
