@@ -9,7 +9,6 @@ mod attention;
 mod ffn;
 pub mod gemm;
 mod head;
-mod isa;
 mod layer;
 mod math;
 mod rope;
@@ -26,6 +25,7 @@ use self::layer::LoadedLayer;
 use self::rope::RopeTable;
 use self::scratch::Pool;
 use super::{BackendError, Hidden, LayerWindow, LayerWindowModel, Stage, Target};
+use crate::isa;
 use crate::model::{Model, Rope};
 use crate::quant;
 
