@@ -10,6 +10,7 @@ use memmap2::Mmap;
 use super::block_type::BlockType;
 use super::error::{GgufError, Problem};
 use super::metadata::{Array, Metadata, Value};
+use super::split::Split;
 
 /// Where a tensor lies and what it holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,9 +20,11 @@ pub struct TensorInfo {
     /// to `n_out` values has the dims `[n_in, n_out]`).
     pub dims: Vec<u64>,
     pub ty: BlockType,
-    /// Byte offset from the start of the file.
+    /// Byte offset from the start of its file.
     pub offset: usize,
     pub n_bytes: usize,
+    /// Which of [`Gguf::paths`] is its file.
+    pub part: usize,
 }
 
 impl TensorInfo {
@@ -45,22 +48,16 @@ impl Bytes {
     }
 }
 
-/// An open GGUF file.
-pub struct Gguf {
+/// One file, read.
+struct Part {
     path: PathBuf,
     bytes: Bytes,
     metadata: Metadata,
     tensors: Vec<TensorInfo>,
-    index: HashMap<String, usize>,
 }
 
-impl Gguf {
-    /// Maps `path` and reads its header; tensor data is only paged in when used.
-    ///
-    /// # Errors
-    /// Every malformed file is a [`GgufError`] that names what is wrong.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, GgufError> {
-        let path = path.as_ref();
+impl Part {
+    fn open(path: &Path) -> Result<Self, GgufError> {
         let map = || -> std::io::Result<Mmap> {
             let file = File::open(path)?;
             if !file.metadata()?.is_file() {
@@ -74,31 +71,116 @@ impl Gguf {
         Self::parse(path, Bytes::Mapped(map))
     }
 
-    /// Reads a GGUF image held in memory; `name` stands for the path in messages.
-    pub fn from_bytes(name: impl AsRef<Path>, bytes: Vec<u8>) -> Result<Self, GgufError> {
-        Self::parse(name.as_ref(), Bytes::Owned(bytes))
-    }
-
     fn parse(path: &Path, bytes: Bytes) -> Result<Self, GgufError> {
         let mut metadata = Metadata::new(path.to_owned());
         let tensors = parse_header(bytes.as_slice(), &mut metadata)
             .map_err(|problem| GgufError::new(path, problem))?;
-        let index = tensors
-            .iter()
-            .enumerate()
-            .map(|(i, t)| (t.name.clone(), i))
-            .collect();
         Ok(Self {
             path: path.to_owned(),
             bytes,
             metadata,
             tensors,
-            index,
         })
     }
+}
 
+/// An open GGUF model, in one file or split into several.
+pub struct Gguf {
+    paths: Vec<PathBuf>,
+    /// One for each path.
+    bytes: Vec<Bytes>,
+    /// Of the first file.
+    metadata: Metadata,
+    tensors: Vec<TensorInfo>,
+    index: HashMap<String, usize>,
+}
+
+impl Gguf {
+    /// Maps `path` and reads its header; tensor data is only paged in when used.
+    /// If it is the first part of a split model, so are all others, which lie
+    /// beside it.
+    ///
+    /// # Errors
+    /// Every malformed file is a [`GgufError`] that names what is wrong, and so
+    /// is every part that is missing or does not fit the first one.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, GgufError> {
+        let mut gguf = Self::from_first(Part::open(path.as_ref())?);
+        let Some(split) = Split::read(&gguf.metadata)? else {
+            return Ok(gguf);
+        };
+        for no in 1..split.count {
+            let path = split.part(no)?;
+            let part = Part::open(&path).map_err(|e| match e.problem {
+                Problem::Io(io) if io.kind() == std::io::ErrorKind::NotFound => {
+                    split.missing(no, &path)
+                }
+                _ => e,
+            })?;
+            split.check_part(no, &part.metadata)?;
+            gguf.add(part)?;
+        }
+        split.check_total(gguf.tensors.len())?;
+        Ok(gguf)
+    }
+
+    /// Reads a GGUF image held in memory; `name` stands for the path in messages.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; parts of split models are refused.
+    pub fn from_bytes(name: impl AsRef<Path>, bytes: Vec<u8>) -> Result<Self, GgufError> {
+        let gguf = Self::from_first(Part::parse(name.as_ref(), Bytes::Owned(bytes))?);
+        match Split::read(&gguf.metadata)? {
+            Some(Split { count, .. }) if count > 1 => Err(GgufError::new(
+                name.as_ref(),
+                Problem::PartInMemory { count },
+            )),
+            _ => Ok(gguf),
+        }
+    }
+
+    fn from_first(first: Part) -> Self {
+        let index = first
+            .tensors
+            .iter()
+            .enumerate()
+            .map(|(i, t)| (t.name.clone(), i))
+            .collect();
+        Self {
+            paths: vec![first.path],
+            bytes: vec![first.bytes],
+            metadata: first.metadata,
+            tensors: first.tensors,
+            index,
+        }
+    }
+
+    /// Adds the tensors of another part.
+    fn add(&mut self, part: Part) -> Result<(), GgufError> {
+        for mut tensor in part.tensors {
+            if let Some(twin) = self.tensor(&tensor.name) {
+                let problem = Problem::TensorInTwoParts {
+                    other: self.paths[twin.part].clone(),
+                    name: tensor.name,
+                };
+                return Err(GgufError::new(&part.path, problem));
+            }
+            tensor.part = self.paths.len();
+            self.index.insert(tensor.name.clone(), self.tensors.len());
+            self.tensors.push(tensor);
+        }
+        self.paths.push(part.path);
+        self.bytes.push(part.bytes);
+        Ok(())
+    }
+
+    /// The file that was opened.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.paths[0]
+    }
+
+    /// All files of the model in the order of its parts; usually one.
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.paths
     }
 
     pub fn metadata(&self) -> &Metadata {
@@ -114,14 +196,15 @@ impl Gguf {
         self.index.get(name).map(|&i| &self.tensors[i])
     }
 
-    /// The raw blocks of a tensor of this file.
+    /// The raw blocks of a tensor of this model.
     pub fn data(&self, tensor: &TensorInfo) -> &[u8] {
-        &self.bytes.as_slice()[tensor.offset..tensor.offset + tensor.n_bytes]
+        let bytes = self.bytes[tensor.part].as_slice();
+        &bytes[tensor.offset..tensor.offset + tensor.n_bytes]
     }
 
-    /// Length of the whole file in bytes.
+    /// Length of all files in bytes.
     pub fn file_len(&self) -> usize {
-        self.bytes.as_slice().len()
+        self.bytes.iter().map(|b| b.as_slice().len()).sum()
     }
 }
 
@@ -415,6 +498,7 @@ impl<'a> Cursor<'a> {
             ty,
             offset: file_offset,
             n_bytes,
+            part: 0,
         })
     }
 }
