@@ -15,6 +15,9 @@ pub struct Hidden {
     pub width: usize,
     /// Length of each sequence, in the order of their rows.
     pub lens: Vec<usize>,
+    /// The run's context length, which some models look at; no sequence is
+    /// longer.
+    pub n_ctx: usize,
 }
 
 impl Hidden {
@@ -111,11 +114,11 @@ pub trait LayerWindowModel: Send + Sync {
     /// Width of the hidden state.
     fn n_embd(&self) -> usize;
 
-    /// Hidden states before the first layer.
+    /// Hidden states before the first layer, in a run at context `n_ctx`.
     ///
     /// # Errors
     /// Ids outside the vocabulary, values that are not finite.
-    fn embed(&self, sequences: &[&[u32]]) -> Result<Hidden, BackendError>;
+    fn embed(&self, sequences: &[&[u32]], n_ctx: usize) -> Result<Hidden, BackendError>;
 
     /// Puts a range of layers on the device. Dropping it frees their memory.
     ///

@@ -1,8 +1,8 @@
 //! Token ids on disk, so that a sweep tokenizes a corpus once per tokenizer.
 //!
 //! An entry's name and header hold the hashes of the tokenizer and the corpus;
-//! the ids follow, with a hash of their own. What does not check out is made
-//! anew: nothing here is ever worth an error.
+//! the ids follow, with a hash of their own. An entry that does not check out is
+//! made anew.
 
 use std::fs::File;
 use std::io;

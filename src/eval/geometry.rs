@@ -210,6 +210,7 @@ pub enum GeometryError {
 /// pass of a layer cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowPlan {
+    n_ctx: usize,
     windows: Vec<Window>,
 }
 
@@ -263,10 +264,15 @@ impl WindowPlan {
                     .collect()
             }
         };
-        Ok(Self { windows })
+        Ok(Self { n_ctx, windows })
     }
 
     /// The windows, in corpus order.
+    /// Tokens of a whole window.
+    pub fn n_ctx(&self) -> usize {
+        self.n_ctx
+    }
+
     pub fn windows(&self) -> &[Window] {
         &self.windows
     }

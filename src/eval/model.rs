@@ -12,6 +12,8 @@ pub struct Sequence<'a> {
     /// predicted by the row before it.
     pub targets: &'a [u32],
     pub first_target: usize,
+    /// The run's context length, the same for all sequences of a run.
+    pub n_ctx: usize,
 }
 
 /// A model as the evaluator sees it: negative log-likelihoods of given targets.
@@ -87,15 +89,15 @@ impl<M: LogitsModel> FromLogits<M> {
                     n_vocab,
                 });
             };
-            let value = log_sum_exp(logits) - f64::from(logit);
-            if !value.is_finite() {
+            // One of −∞ would leave the sum finite.
+            if !logits.iter().all(|l| l.is_finite()) {
                 return Err(BackendError::NotFinite {
                     sequence,
                     position: row,
                     stage: crate::backend::Stage::Logits,
                 });
             }
-            nll.push(value);
+            nll.push(log_sum_exp(logits) - f64::from(logit));
         }
         Ok(nll)
     }
@@ -119,8 +121,9 @@ impl<M: LayerWindowModel + ?Sized> PerplexityModel for Layered<'_, M> {
     }
 
     fn target_nll(&mut self, batch: &[Sequence]) -> Result<Vec<Vec<f64>>, BackendError> {
+        let n_ctx = batch.iter().map(|s| s.n_ctx).max().unwrap_or(0);
         let tokens: Vec<&[u32]> = batch.iter().map(|s| s.tokens).collect();
-        let mut hidden = self.0.embed(&tokens)?;
+        let mut hidden = self.0.embed(&tokens, n_ctx)?;
         let mut window = self.0.layers(0..self.0.n_layer())?;
         window.reset_state();
         window.forward(&mut hidden)?;

@@ -100,6 +100,7 @@ pub fn score_windows(
                 tokens: &input[..w.len - 1],
                 targets: &tokens[w.targets()],
                 first_target: w.first_target,
+                n_ctx: plan.n_ctx(),
             })
             .collect();
         let nll = model.target_nll(&batch).map_err(|e| locate(e, windows))?;

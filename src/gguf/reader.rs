@@ -130,11 +130,11 @@ impl Gguf {
     pub fn from_bytes(name: impl AsRef<Path>, bytes: Vec<u8>) -> Result<Self, GgufError> {
         let gguf = Self::from_first(Part::parse(name.as_ref(), Bytes::Owned(bytes))?);
         match Split::read(&gguf.metadata)? {
-            Some(Split { count, .. }) if count > 1 => Err(GgufError::new(
+            Some(Split { count, .. }) => Err(GgufError::new(
                 name.as_ref(),
                 Problem::PartInMemory { count },
             )),
-            _ => Ok(gguf),
+            None => Ok(gguf),
         }
     }
 

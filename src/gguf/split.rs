@@ -21,13 +21,12 @@ pub(super) struct Split {
 }
 
 impl Split {
-    /// `None` for a model in one file. (`llama-gguf-split --merge` leaves a count
-    /// of 0 behind.)
+    /// `None` for a model in one file, which may have a count of 0 or 1.
     ///
     /// # Errors
     /// A part that is not the first.
     pub fn read(metadata: &Metadata) -> Result<Option<Self>, GgufError> {
-        let Some(count) = metadata.u64(COUNT)?.filter(|&n| n > 0) else {
+        let Some(count) = metadata.u64(COUNT)?.filter(|&n| n > 1) else {
             return Ok(None);
         };
         let first = metadata.path();

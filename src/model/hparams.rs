@@ -71,7 +71,8 @@ impl<'a> Hparams<'a> {
     pub fn per_layer(&self, key: &str, n_layer: usize) -> Result<Vec<usize>, ModelError> {
         let full = self.key(key);
         if !matches!(self.meta.get(&full), Some(Value::Array(_))) {
-            return Ok(vec![self.count(key)?; n_layer]);
+            let n = self.checked(key, self.meta.require_u64(&full)?)?;
+            return Ok(vec![n; n_layer]);
         }
         let values = self.meta.i64s(&full)?.unwrap_or_default();
         if values.len() < n_layer {
@@ -101,6 +102,10 @@ impl<'a> Hparams<'a> {
     /// A float that is absent or zero where the feature is off.
     pub fn nonzero_float(&self, key: &str) -> Result<Option<f32>, ModelError> {
         Ok(self.optional_float(key)?.filter(|&x| x != 0.0))
+    }
+
+    pub fn bool(&self, key: &str, default: bool) -> Result<bool, ModelError> {
+        Ok(self.meta.bool(&self.key(key))?.unwrap_or(default))
     }
 
     pub fn optional_string(&self, key: &str) -> Result<Option<&'a str>, ModelError> {

@@ -6,6 +6,9 @@
 //! `x ← x + Σ post_norm(mixer(pre_norm(x)))`. All widths are in elements and all
 //! matrices map rows: `y[t, o] = Σ_i x[t, i] · w[o, i] + b[o]`.
 
+// A few values a layer: boxes would only cost readers.
+#![allow(clippy::large_enum_variant)]
+
 mod arch;
 mod error;
 mod hparams;
@@ -37,12 +40,16 @@ pub struct Model {
     pub head: Head,
 }
 
-/// Token embedding: row `id` of `table`, times `scale`.
+/// Token embedding: row `id` of `table` times `scale`, plus the row of the
+/// position, normed.
 #[derive(Clone, Debug)]
 pub struct Embedding {
     /// `n_vocab × n_embd`.
     pub table: Matrix,
     pub scale: f32,
+    /// Learned positions: `n_ctx_train × n_embd`.
+    pub positions: Option<Matrix>,
+    pub norm: Option<Norm>,
 }
 
 /// One layer: its residual blocks in order.
@@ -57,79 +64,197 @@ pub struct Residual {
     pub branches: Vec<Branch>,
 }
 
+/// `scale · post_norm(mixer(pre_norm(x)))`.
 #[derive(Clone, Debug)]
 pub struct Branch {
     pub pre_norm: Option<Norm>,
     pub mixer: Mixer,
     pub post_norm: Option<Norm>,
+    pub scale: f32,
 }
 
 /// The layer kinds.
 #[derive(Clone, Debug)]
-#[allow(clippy::large_enum_variant)] // a few a layer; boxes would only cost readers
 pub enum Mixer {
     Attention(Attention),
+    Mla(Mla),
     Ffn(Ffn),
     Moe(Moe),
 }
 
-/// Root-mean-square norm: `x / sqrt(mean(x²) + eps) · weight`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormKind {
+    /// `x / sqrt(mean(x²) + eps)`.
+    Rms,
+    /// `(x − mean(x)) / sqrt(var(x) + eps)`.
+    Layer,
+}
+
+/// A norm over runs of `width` values, times `weight`, plus `bias`. Both are as
+/// long as a run, or as several that differ (heads with weights of their own).
 #[derive(Clone, Debug)]
 pub struct Norm {
-    pub weight: Vector,
+    pub kind: NormKind,
+    pub width: usize,
+    pub weight: Option<Vector>,
+    pub bias: Option<Vector>,
     pub eps: f32,
 }
 
-/// A matrix with an optional bias.
+/// `scale · (x · wᵀ) + bias`.
 #[derive(Clone, Debug)]
 pub struct Linear {
     pub weight: Matrix,
     pub bias: Option<Vector>,
+    pub scale: f32,
 }
 
-/// Causal attention with grouped KV heads. Query head `h` reads KV head
-/// `h / (n_head / n_head_kv)`.
+/// The scores and sums of causal attention with grouped KV heads. Query head `h`
+/// reads KV head `h / (n_head / n_head_kv)`.
 #[derive(Clone, Debug)]
-pub struct Attention {
+pub struct Heads {
     pub n_head: usize,
     pub n_head_kv: usize,
     /// Width of a query and key head.
     pub head_dim: usize,
     /// Width of a value head.
     pub head_dim_v: usize,
-    pub q: Linear,
-    pub k: Linear,
-    pub v: Linear,
-    pub output: Linear,
-    /// Per-head norms, applied before RoPE.
-    pub q_norm: Option<Norm>,
-    pub k_norm: Option<Norm>,
-    pub rope: Option<Rope>,
-    /// Key `j` is visible to query `i` iff `j ≤ i` and `i − j < window`.
-    pub window: Option<usize>,
+    pub span: Span,
     /// Multiplies `q·k`.
     pub scale: f32,
     /// `s ← cap · tanh(s / cap)` on the scaled scores.
     pub softcap: Option<f32>,
+    /// A logit for each head that takes part in the softmax's denominator only.
+    pub sinks: Option<Vector>,
 }
 
-/// Gated feed-forward network: `down(act(gate(x)) ⊙ up(x))`.
+/// Which keys `j ≤ i` a query at position `i` sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    All,
+    /// `i − j < n`.
+    Window(usize),
+    /// Those of its own chunk of `n` positions.
+    Chunk(usize),
+}
+
+/// Attention from query, key and value projections.
+#[derive(Clone, Debug)]
+pub struct Attention {
+    pub heads: Heads,
+    pub q: Linear,
+    pub k: Linear,
+    pub v: Linear,
+    pub output: Linear,
+    pub qk_norm: Option<QkNorm>,
+    pub rope: Option<Rope>,
+    pub temperature: Option<Temperature>,
+    /// `σ(gate(x))` multiplies what the heads yield.
+    pub gate: Option<Linear>,
+    /// Norm before the output projection.
+    pub sub_norm: Option<Norm>,
+}
+
+#[derive(Clone, Debug)]
+pub struct QkNorm {
+    pub q: Norm,
+    pub k: Norm,
+    pub after_rope: bool,
+}
+
+/// Queries at position `p` are multiplied by `1 + scale · ln(⌊(p + 1)/floor⌋ + 1)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Temperature {
+    pub floor: f32,
+    pub scale: f32,
+}
+
+/// Multi-head latent attention (DeepSeek-V2, <https://arxiv.org/abs/2405.04434>):
+/// keys and values are low-rank, RoPE has dimensions of its own at the end of
+/// each query head and in one key head that all share.
+#[derive(Clone, Debug)]
+pub struct Mla {
+    /// Of the attention that is carried out: over latents, or over whole heads.
+    pub heads: Heads,
+    pub query: MlaQuery,
+    /// To the latent and the shared RoPE key.
+    pub kv_a: Linear,
+    pub kv_norm: Norm,
+    pub kv: MlaKv,
+    pub n_nope: usize,
+    pub rope: Rope,
+    pub output: Linear,
+}
+
+#[derive(Clone, Debug)]
+pub enum MlaQuery {
+    Direct(Linear),
+    LowRank { a: Linear, norm: Norm, b: Linear },
+}
+
+/// How heads come from the latent.
+#[derive(Clone, Debug)]
+pub enum MlaKv {
+    /// For each head, a map of its query into the latent space, and one of the
+    /// latent sum to its value.
+    Absorbed { k: Vec<Linear>, v: Vec<Linear> },
+    /// Keys (without RoPE) and values of all heads from the latent.
+    Expanded { k: Linear, v: Linear },
+}
+
+/// Feed-forward network: `down(norm(act(gate(x)) ⊙ up(x)))`, or
+/// `down(norm(act(up(x))))` without a gate.
 #[derive(Clone, Debug)]
 pub struct Ffn {
     pub n_ff: usize,
     pub activation: Activation,
-    pub gate: Linear,
+    pub gate: Option<Linear>,
     pub up: Linear,
     pub down: Linear,
+    pub sub_norm: Option<Norm>,
 }
 
-/// Mixture of experts: softmax over the router's logits, the `n_used` largest,
-/// their weights renormalized to sum to 1.
+/// Mixture of experts: a router chooses `n_used` experts for each row.
 #[derive(Clone, Debug)]
 pub struct Moe {
     pub router: Linear,
     pub n_used: usize,
+    pub gating: Gating,
+    /// Added to the probabilities for the choice, not for the weights.
+    pub selection_bias: Option<Vector>,
+    /// Only experts of the best groups can be chosen. A group counts as much as
+    /// its two best experts.
+    pub groups: Option<Groups>,
+    /// Whether the weights of the chosen are made to sum to 1.
+    pub normalize: bool,
+    /// Multiplies the weights.
+    pub scale: f32,
+    /// Whether weights multiply an expert's input instead of its output.
+    pub weigh_input: bool,
     pub experts: Vec<Ffn>,
+    pub shared: Option<SharedExpert>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gating {
+    /// Softmax over all experts.
+    Softmax,
+    Sigmoid,
+    /// Softmax over the logits of the chosen.
+    SoftmaxOfChosen,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Groups {
+    pub n: usize,
+    pub n_used: usize,
+}
+
+/// An expert that every row passes through, times `σ(gate(x))` where it has one.
+#[derive(Clone, Debug)]
+pub struct SharedExpert {
+    pub ffn: Ffn,
+    pub gate: Option<Linear>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,15 +263,21 @@ pub enum Activation {
     Silu,
     /// `x/2 · (1 + tanh(√(2/π)·(x + 0.044715·x³)))`.
     GeluTanh,
+    /// `max(x, 0)²`.
+    ReluSquared,
+    /// gpt-oss: `g · σ(1.702 g) · (u + 1)`, with `g ≤ 7` and `|u| ≤ 7`.
+    ClampedSwiglu,
 }
 
-/// Final norm and output projection.
+/// Final norm and output projection: `softcap(scale · logits)`.
 #[derive(Clone, Debug)]
 pub struct Head {
-    pub norm: Norm,
+    pub norm: Option<Norm>,
     /// `n_vocab × n_embd`; the embedding's table where the head is tied.
     pub weight: Matrix,
-    /// `l ← cap · tanh(l / cap)` on the logits.
+    pub bias: Option<Vector>,
+    pub scale: f32,
+    /// `l ← cap · tanh(l / cap)`.
     pub softcap: Option<f32>,
 }
 
@@ -170,36 +301,14 @@ impl Model {
     }
 }
 
-impl Layer {
-    /// Matrices of the layer.
-    pub fn matrices(&self) -> Vec<&Matrix> {
-        let mut out = Vec::new();
-        for branch in self.blocks.iter().flat_map(|b| &b.branches) {
-            match &branch.mixer {
-                Mixer::Attention(a) => {
-                    out.extend([&a.q, &a.k, &a.v, &a.output].map(|l| &l.weight));
-                }
-                Mixer::Ffn(f) => out.extend(f.matrices()),
-                Mixer::Moe(m) => {
-                    out.push(&m.router.weight);
-                    out.extend(m.experts.iter().flat_map(Ffn::matrices));
-                }
-            }
-        }
-        out
-    }
-}
-
-impl Ffn {
-    fn matrices(&self) -> [&Matrix; 3] {
-        [&self.gate.weight, &self.up.weight, &self.down.weight]
-    }
-}
-
-impl Attention {
+impl Heads {
     /// The keys that a query at position `i` sees.
     pub fn visible(&self, i: usize) -> Range<usize> {
-        let start = self.window.map_or(0, |w| (i + 1).saturating_sub(w));
+        let start = match self.span {
+            Span::All => 0,
+            Span::Window(n) => (i + 1).saturating_sub(n),
+            Span::Chunk(n) => i - i % n,
+        };
         start..i + 1
     }
 }

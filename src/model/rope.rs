@@ -29,6 +29,8 @@ pub struct Rope {
     pub pairs: RopePairs,
     step: f32,
     bends: Vec<Bend>,
+    /// Takes the place of `bends` in runs beyond a context length.
+    long: Option<(usize, Vec<Bend>)>,
     magnitude: f32,
 }
 
@@ -69,7 +71,8 @@ impl Scaling {
             return Err(hp.bad("rope.scaling.factor", factor, "a positive number is needed"));
         }
         match hp.optional_string("rope.scaling.type")? {
-            Some("none") => Ok(Scaling::None),
+            // LongRoPE's factors are tensors; the architecture asks for them.
+            Some("none" | "longrope") => Ok(Scaling::None),
             None | Some("linear") if factor == 1.0 => Ok(Scaling::None),
             None | Some("linear") => Ok(Scaling::Linear { factor }),
             Some("yarn") => {
@@ -126,8 +129,18 @@ impl Rope {
             pairs,
             step: base.powf(-2.0 / n_rot as f32),
             bends: (0..n_rot / 2).map(bend).collect(),
+            long: None,
             magnitude: attn_factor * magnitude,
         }
+    }
+
+    /// Uses `factors` in place of its own in runs whose context, rounded up to
+    /// 256 as llama.cpp rounds it, is above `original_context` (LongRoPE).
+    pub(super) fn with_long_factors(mut self, original_context: usize, factors: &Vector) -> Self {
+        let long = self.bends.iter().zip(&factors.values);
+        let long = long.map(|(&bend, &divisor)| Bend { divisor, ..bend });
+        self.long = Some((original_context, long.collect()));
+        self
     }
 
     /// Pairs that rotate.
@@ -136,13 +149,18 @@ impl Rope {
     }
 
     /// Cosines and sines, times the magnitude, of all pairs at the positions
-    /// `0..len`: `len × n_pairs` each.
-    pub fn table(&self, len: usize) -> (Vec<f32>, Vec<f32>) {
+    /// `0..len`: `len × n_pairs` each. `n_ctx` is the run's context length.
+    pub fn table(&self, len: usize, n_ctx: usize) -> (Vec<f32>, Vec<f32>) {
+        const CONTEXT_STEP: usize = 256;
+        let bends = match &self.long {
+            Some((original, long)) if n_ctx.next_multiple_of(CONTEXT_STEP) > *original => long,
+            _ => &self.bends,
+        };
         let mut cos = Vec::with_capacity(len * self.n_pairs());
         let mut sin = Vec::with_capacity(len * self.n_pairs());
         for position in 0..len {
             let mut theta = position as f32;
-            for b in &self.bends {
+            for b in bends {
                 let full = theta / b.divisor;
                 let angle = b.interpolation * full * (1.0 - b.keep) + full * b.keep;
                 cos.push(angle.cos() * self.magnitude);

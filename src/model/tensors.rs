@@ -4,12 +4,13 @@
 use std::collections::HashSet;
 
 use super::error::ModelError;
-use super::{Linear, Norm};
+use super::{Linear, Norm, NormKind};
 use crate::gguf::{BlockType, Gguf, TensorInfo};
 use crate::quant;
 
-/// Rows of a tensor: `n_out` rows of `n_in` elements, starting at `first_row`.
-/// Parts of fused matrices and single experts are row ranges too.
+/// Rows of a tensor: `n_out` rows of `n_in` elements. Parts of fused matrices
+/// and single experts are such rows too: runs of `run` rows, `step` rows from one
+/// run's start to the next, beginning with `first`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matrix {
     /// Name of the tensor in the file.
@@ -17,16 +18,27 @@ pub struct Matrix {
     pub ty: BlockType,
     pub n_in: usize,
     pub n_out: usize,
-    pub first_row: usize,
+    first: usize,
+    run: usize,
+    step: usize,
 }
 
 impl Matrix {
-    /// The part `[first, first + n)` of the rows.
+    /// The rows `[first, first + n)`.
     pub fn rows(&self, first: usize, n: usize) -> Matrix {
-        debug_assert!(first + n <= self.n_out);
+        self.runs(first, n, n, n)
+    }
+
+    /// `n` rows: runs of `run` rows, `step` from start to start. Only of rows
+    /// that adjoin.
+    pub fn runs(&self, first: usize, n: usize, run: usize, step: usize) -> Matrix {
+        debug_assert!(self.run == self.n_out, "runs of runs");
+        debug_assert!(n == 0 || first + (n - 1) / run * step + (n - 1) % run < self.n_out);
         Matrix {
-            first_row: self.first_row + first,
             n_out: n,
+            first: self.first + first,
+            run,
+            step,
             ..self.clone()
         }
     }
@@ -36,23 +48,38 @@ impl Matrix {
         self.n_in / self.ty.block_elements() * self.ty.block_bytes()
     }
 
-    /// Bytes of all rows, as they are stored.
-    pub fn bytes(&self) -> usize {
-        self.n_out * self.row_bytes()
-    }
-
-    /// The blocks of all rows.
-    pub fn data<'a>(&self, gguf: &'a Gguf) -> &'a [u8] {
-        let start = self.first_row * self.row_bytes();
-        // The builder has found the tensor in this file.
-        match gguf.tensor(&self.tensor) {
-            Some(t) => &gguf.data(t)[start..start + self.bytes()],
-            None => &[],
+    /// The blocks of the tensor's rows, by row.
+    pub fn data<'a>(&self, gguf: &'a Gguf) -> Rows<'a> {
+        Rows {
+            // The builder has found the tensor in this file.
+            blocks: gguf.tensor(&self.tensor).map_or(&[], |t| gguf.data(t)),
+            row_bytes: self.row_bytes(),
+            first: self.first,
+            run: self.run.max(1),
+            step: self.step,
         }
     }
 }
 
-/// A decoded one-dimensional tensor: norm weights, biases, factors.
+/// The rows of a [`Matrix`] as they are stored.
+#[derive(Clone, Copy)]
+pub struct Rows<'a> {
+    blocks: &'a [u8],
+    row_bytes: usize,
+    first: usize,
+    run: usize,
+    step: usize,
+}
+
+impl<'a> Rows<'a> {
+    /// The blocks of row `i`.
+    pub fn row(&self, i: usize) -> &'a [u8] {
+        let row = self.first + i / self.run * self.step + i % self.run;
+        &self.blocks[row * self.row_bytes..][..self.row_bytes]
+    }
+}
+
+/// A small tensor, decoded: norm weights, biases, factors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vector {
     pub tensor: String,
@@ -116,7 +143,9 @@ impl<'a> Tensors<'a> {
             ty,
             n_in,
             n_out,
-            first_row: 0,
+            first: 0,
+            run: n_out,
+            step: n_out,
         })
     }
 
@@ -135,14 +164,21 @@ impl<'a> Tensors<'a> {
                 ty,
                 n_in,
                 n_out,
-                first_row: i * n_out,
+                first: i * n_out,
+                run: n_out,
+                step: n_out,
             })
             .collect())
     }
 
     pub fn vector(&mut self, name: &str, len: usize) -> Result<Vector, ModelError> {
-        let info = self.take(name, &[len])?;
-        let mut values = vec![0.0; len];
+        self.shaped(name, &[len])
+    }
+
+    /// A small tensor of any shape, decoded.
+    pub fn shaped(&mut self, name: &str, shape: &[usize]) -> Result<Vector, ModelError> {
+        let info = self.take(name, shape)?;
+        let mut values = vec![0.0; shape.iter().product()];
         quant::dequantize(info.ty, self.gguf.data(info), &mut values).map_err(|_| {
             ModelError::BlockType {
                 name: name.to_owned(),
@@ -176,15 +212,53 @@ impl<'a> Tensors<'a> {
         Ok(Linear {
             weight: self.matrix(&format!("{prefix}.weight"), n_in, n_out)?,
             bias: self.optional_vector(&format!("{prefix}.bias"), n_out)?,
+            scale: 1.0,
         })
     }
 
-    /// The norm with the weight `PREFIX.weight`.
-    pub fn norm(&mut self, prefix: &str, len: usize, eps: f32) -> Result<Norm, ModelError> {
+    /// The norm over `width` values with the weight `PREFIX.weight`, as long as
+    /// `n` runs, and a bias where the file has one.
+    pub fn norm(
+        &mut self,
+        prefix: &str,
+        kind: NormKind,
+        (width, n): (usize, usize),
+        eps: f32,
+    ) -> Result<Norm, ModelError> {
+        let mut take = |part: &str| self.flat(&format!("{prefix}.{part}"), width, n);
+        let weight = take("weight")?;
+        let has_bias = self.has(&format!("{prefix}.bias"));
+        let bias = match has_bias {
+            true => Some(self.flat(&format!("{prefix}.bias"), width, n)?),
+            false => None,
+        };
         Ok(Norm {
-            weight: self.vector(&format!("{prefix}.weight"), len)?,
+            kind,
+            width,
+            weight: Some(weight),
+            bias,
             eps,
         })
+    }
+
+    /// `width × n` values, stored with one dimension or two.
+    fn flat(&mut self, name: &str, width: usize, n: usize) -> Result<Vector, ModelError> {
+        let is_flat = self.gguf.tensor(name).is_some_and(|t| t.dims.len() == 1);
+        match is_flat || n == 1 {
+            true => self.vector(name, width * n),
+            false => self.shaped(name, &[width, n]),
+        }
+    }
+
+    /// Leaves the tensors of the layers from `first` on out of account.
+    pub fn ignore_layers_from(&mut self, first: usize) {
+        let is_beyond = |name: &str| {
+            let layer = name.strip_prefix("blk.").and_then(|n| n.split('.').next());
+            layer.is_some_and(|n| n.parse().is_ok_and(|n: usize| n >= first))
+        };
+        let names = self.gguf.tensors().iter().map(|t| t.name.as_str());
+        let beyond = names.filter(|n| is_beyond(n)).map(str::to_owned);
+        self.used.extend(beyond);
     }
 
     /// Refuses the file if a tensor has not been taken.

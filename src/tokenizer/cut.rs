@@ -40,12 +40,71 @@ impl Pairs {
     }
 }
 
+/// The pairs of adjacent bytes in a set of byte strings.
+pub(super) struct BytePairs(Vec<bool>);
+
+impl Default for BytePairs {
+    fn default() -> Self {
+        Self(vec![false; 1 << 16])
+    }
+}
+
+impl BytePairs {
+    fn index(a: u8, b: u8) -> usize {
+        usize::from(a) << 8 | usize::from(b)
+    }
+
+    pub(super) fn insert_all(&mut self, bytes: &[u8]) {
+        for pair in bytes.windows(2) {
+            self.0[Self::index(pair[0], pair[1])] = true;
+        }
+    }
+
+    /// Whether the last byte of `a` and the first of `b` are a pair.
+    fn contains_cut(&self, a: char, b: char) -> bool {
+        let (mut left, mut right) = ([0; 4], [0; 4]);
+        let (left, right) = (a.encode_utf8(&mut left), b.encode_utf8(&mut right));
+        let last = left.bytes().last().unwrap_or_default();
+        let first = right.bytes().next().unwrap_or_default();
+        self.0[Self::index(last, first)]
+    }
+}
+
 /// What the model of a vocabulary allows, special tokens aside.
 pub(super) enum ModelCut {
     /// Before a space that follows a character of this class.
     BeforeSpace(CharClass),
     /// Between characters that are no pair of the vocabulary.
     BetweenPairs(Arc<Pairs>),
+    /// Between characters whose bytes at the cut are no pair of the vocabulary.
+    BetweenBytePairs(BytePairs),
+    Unigram(Box<UnigramCut>),
+}
+
+/// A unigram model's rule: no pair of the vocabulary; and normalization must not
+/// reach over the cut nor change the characters around it; and as neighbouring
+/// unknown characters are joined, not both may be unknown.
+#[derive(Default)]
+pub(super) struct UnigramCut {
+    pub pairs: Pairs,
+    /// Characters that are tokens, so never unknown.
+    pub single: HashSet<char>,
+    /// Pairs, first and last characters of what normalization rewrites.
+    pub rewritten: Pairs,
+    pub firsts: HashSet<char>,
+    pub lasts: HashSet<char>,
+}
+
+impl UnigramCut {
+    fn is_safe(&self, a: char, b: char) -> bool {
+        // Behind a space the state of normalization would matter.
+        a != ' '
+            && !self.pairs.contains(escape(a), escape(b))
+            && (self.single.contains(&escape(a)) || self.single.contains(&escape(b)))
+            && !self.rewritten.contains(a, b)
+            && !self.lasts.contains(&a)
+            && !self.firsts.contains(&b)
+    }
 }
 
 /// When text may be cut between two characters.
@@ -78,6 +137,8 @@ impl CutRule {
             _ if special => false,
             ModelCut::BeforeSpace(after) => b == ' ' && after.contains(a),
             ModelCut::BetweenPairs(pairs) => !pairs.contains(escape(a), escape(b)),
+            ModelCut::BetweenBytePairs(pairs) => !pairs.contains_cut(a, b),
+            ModelCut::Unigram(rule) => rule.is_safe(a, b),
         }
     }
 }

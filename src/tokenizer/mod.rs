@@ -1,25 +1,30 @@
 //! From a GGUF vocabulary to token ids, exactly as llama.cpp makes them.
 //!
-//! The models of a vocabulary are `bpe` (byte-level BPE; `tokenizers` merges)
-//! and `spm` (SentencePiece BPE, our own). Before them, `special` takes special
+//! The models of a vocabulary are `bpe` (behind a pre-tokenizer; `tokenizers` merges),
+//! `spm` (SentencePiece BPE), `unigram` and `rwkv`, the latter three our own;
+//! each says why. Before them, `special` takes special
 //! tokens out of the text; `cut` says where a text can be taken apart without
 //! changing its tokens. What llama.cpp would guess (a missing or unknown
 //! pre-tokenizer) is an error here.
 
 mod bpe;
+mod build;
+mod charsmap;
 mod cut;
 mod error;
 mod pretokenizer;
+mod rwkv;
 mod special;
 mod spm;
 mod table;
+mod trie;
+mod unigram;
 mod vocab;
-
-use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
 use crate::gguf::{Metadata, Value};
+use build::{Built, Ends};
 use cut::CutRule;
 pub use error::TokenizerError;
 use special::{Fragment, SpecialTokens};
@@ -41,8 +46,10 @@ pub struct Options {
 }
 
 enum Model {
-    Bpe(Box<bpe::ByteLevelBpe>),
+    Bpe(Box<bpe::Bpe>),
     Spm(Box<spm::SpmBpe>),
+    Unigram(Box<unigram::Unigram>),
+    Rwkv(rwkv::Rwkv),
 }
 
 /// A tokenizer built from a GGUF vocabulary.
@@ -51,10 +58,7 @@ pub struct Tokenizer {
     special: SpecialTokens,
     model: Model,
     cut: CutRule,
-    bos: Option<u32>,
-    eos: Option<u32>,
-    add_bos: bool,
-    add_eos: bool,
+    ends: Ends,
     fingerprint: String,
 }
 
@@ -65,78 +69,20 @@ impl Tokenizer {
     /// A vocabulary that is malformed, of an unsupported kind, or whose
     /// pre-tokenizer is missing or unknown.
     pub fn from_gguf(meta: &Metadata, options: &Options) -> Result<Self, TokenizerError> {
-        let kind = meta.require_string("tokenizer.ggml.model")?;
-        let unsupported = |reason: String| TokenizerError::UnsupportedModel {
-            path: meta.path().to_owned(),
-            reason,
-        };
-        // Refused by name before the vocabulary is read.
-        if let Some(why) = refusal(kind) {
-            return Err(unsupported(format!("the tokenizer model '{kind}' {why}")));
-        }
-        let vocab = Vocab::from_gguf(meta)?;
-        let bytewise = kind == "gpt2";
-        if let (false, Some(asked)) = (bytewise, &options.pre) {
-            return Err(TokenizerError::PreTokenizerUnused {
-                path: vocab.path.clone(),
-                asked: asked.clone(),
-                model: kind.to_owned(),
-            });
-        }
+        let Built {
+            vocab,
+            model,
+            cut,
+            ends,
+        } = build::build(meta, options)?;
         let special = SpecialTokens::new(&vocab, meta, options.parse_special)?;
-        let defaults;
-        let (model, cut) = match kind {
-            "gpt2" => {
-                let definition = definition(meta, options)?;
-                defaults = Defaults {
-                    bos: None,
-                    eos: None,
-                    add_bos: definition.add_bos,
-                };
-                let model = bpe::ByteLevelBpe::new(&vocab, meta, definition)?;
-                let cut = model.cut()?;
-                (Model::Bpe(Box::new(model)), cut)
-            }
-            "llama" => {
-                defaults = Defaults {
-                    bos: Some(1),
-                    eos: Some(2),
-                    add_bos: true,
-                };
-                let prefix = meta.bool("tokenizer.ggml.add_space_prefix")?;
-                let model = spm::SpmBpe::new(&vocab, prefix.unwrap_or(true))?;
-                let cut = model.cut();
-                (Model::Spm(Box::new(model)), cut)
-            }
-            other => {
-                return Err(unsupported(format!(
-                    "unknown tokenizer model '{other}'; 'gpt2' and 'llama' are supported"
-                )));
-            }
-        };
-        let bos = vocab.special_id(meta, "tokenizer.ggml.bos_token_id", defaults.bos)?;
-        let eos = vocab.special_id(meta, "tokenizer.ggml.eos_token_id", defaults.eos)?;
-        let stored = meta.bool("tokenizer.ggml.add_bos_token")?;
-        let add_bos = options.add_bos.or(stored).unwrap_or(defaults.add_bos);
-        let add_eos = meta.bool("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
-        for (wanted, id, name) in [(add_bos, bos, "bos"), (add_eos, eos, "eos")] {
-            if wanted && id.is_none() {
-                return Err(vocab.malformed(format!(
-                    "{} is to be added, but tokenizer.ggml.{name}_token_id names no token",
-                    name.to_uppercase()
-                )));
-            }
-        }
         Ok(Self {
             cut: CutRule::new(cut, &special),
             fingerprint: fingerprint(meta, options),
             vocab,
             special,
             model,
-            bos,
-            eos,
-            add_bos,
-            add_eos,
+            ends,
         })
     }
 
@@ -156,6 +102,8 @@ impl Tokenizer {
                 Fragment::Text(text) => match &self.model {
                     Model::Bpe(model) => model.encode(text, &mut ids)?,
                     Model::Spm(model) => model.encode(text, starts, &mut ids)?,
+                    Model::Unigram(model) => model.encode(text, starts, &mut ids),
+                    Model::Rwkv(model) => model.encode(text, &mut ids)?,
                 },
             }
             starts = matches!(fragment, Fragment::Token(_));
@@ -187,31 +135,36 @@ impl Tokenizer {
     }
 
     pub fn bos(&self) -> Option<u32> {
-        self.bos
+        self.ends.bos
     }
 
     pub fn eos(&self) -> Option<u32> {
-        self.eos
+        self.ends.eos
     }
 
     /// Whether a text begins with BOS; [`Self::bos`] is then set.
     pub fn add_bos(&self) -> bool {
-        self.add_bos
+        self.ends.add_bos
     }
 
     /// Whether a text ends with EOS; [`Self::eos`] is then set.
     pub fn add_eos(&self) -> bool {
-        self.add_eos
+        self.ends.add_eos
     }
 
-    /// The token that [`Self::add_bos`] puts before a text.
+    /// The token put before a text: BOS, if it is to be added. (llama.cpp adds
+    /// none with RWKV vocabularies, whatever the flags say.)
     pub fn prefix(&self) -> Option<u32> {
-        self.bos.filter(|_| self.add_bos)
+        self.ends.bos.filter(|_| self.ends.add_bos && self.wraps())
     }
 
-    /// The token that [`Self::add_eos`] puts behind a text.
+    /// The token put behind a text: EOS, if it is to be added.
     pub fn suffix(&self) -> Option<u32> {
-        self.eos.filter(|_| self.add_eos)
+        self.ends.eos.filter(|_| self.ends.add_eos && self.wraps())
+    }
+
+    fn wraps(&self) -> bool {
+        !matches!(self.model, Model::Rwkv(_))
     }
 
     /// The bytes of text that a token stands for: none for control and unknown
@@ -223,12 +176,13 @@ impl Tokenizer {
         };
         match (kind, &self.model) {
             (Kind::Control | Kind::Unknown, _) => Vec::new(),
+            (_, Model::Rwkv(_)) => rwkv::unescape(text),
             (Kind::UserDefined, _) => text.clone().into_bytes(),
             (Kind::Byte, _) => {
                 byte_token(text).map_or_else(|| text.clone().into_bytes(), |b| vec![b])
             }
-            (_, Model::Bpe(_)) => bpe::decode(text),
-            (_, Model::Spm(_)) => text.replace('\u{2581}', " ").into_bytes(),
+            (_, Model::Bpe(model)) => model.decode(text),
+            (_, Model::Spm(_) | Model::Unigram(_)) => text.replace('\u{2581}', " ").into_bytes(),
         }
     }
 
@@ -236,48 +190,6 @@ impl Tokenizer {
     pub fn fingerprint(&self) -> String {
         self.fingerprint.clone()
     }
-}
-
-/// What holds where the metadata is silent.
-struct Defaults {
-    bos: Option<u32>,
-    eos: Option<u32>,
-    add_bos: bool,
-}
-
-/// Why a tokenizer model that llama.cpp knows is refused.
-fn refusal(kind: &str) -> Option<&'static str> {
-    match kind {
-        "bert" => Some("belongs to encoder models, which have no perplexity"),
-        "none" | "no_vocab" => Some("means that the file holds no vocabulary; give token ids"),
-        _ => None,
-    }
-}
-
-/// The pre-tokenizer of a byte-level vocabulary: the file's, or else the user's.
-fn definition(
-    meta: &Metadata,
-    options: &Options,
-) -> Result<&'static table::Definition, TokenizerError> {
-    let path: PathBuf = meta.path().to_owned();
-    let stored = meta.string("tokenizer.ggml.pre")?.filter(|s| !s.is_empty());
-    let name = match (stored, &options.pre) {
-        (Some(file), Some(asked)) if file != asked => {
-            return Err(TokenizerError::PreTokenizerConflict {
-                path,
-                file: file.to_owned(),
-                asked: asked.clone(),
-            });
-        }
-        (Some(file), _) => file,
-        (None, Some(asked)) => asked,
-        (None, None) => return Err(TokenizerError::MissingPreTokenizer { path }),
-    };
-    table::find(name).ok_or_else(|| TokenizerError::UnknownPreTokenizer {
-        path,
-        name: name.to_owned(),
-        nearest: table::nearest(name),
-    })
 }
 
 /// The byte of a byte token, `<0xXX>`.

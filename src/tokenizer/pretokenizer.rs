@@ -116,7 +116,8 @@ impl Compiled {
                 *open = at;
             }
         };
-        let mut input = Input::new(text).range(piece.clone());
+        // `$` is the end of the piece.
+        let mut input = Input::new(&text[..piece.end]).range(piece.clone());
         let regex = match self {
             Self::Regex(r, _) | Self::NumbersFromRight(r) | Self::DigitsFromRight(r) => r,
         };
@@ -159,7 +160,10 @@ fn groups_of_three(text: &str, run: Range<usize>) -> impl Iterator<Item = usize>
 /// Compiles patterns of which earlier ones win where several match.
 pub(super) fn compile(patterns: &[&str]) -> Result<Regex, TokenizerError> {
     let expanded: Vec<String> = patterns.iter().map(|p| with_unicode_15(p)).collect();
-    Regex::new_many(&expanded).map_err(|e| TokenizerError::Internal(e.to_string()))
+    Regex::new_many(&expanded).map_err(|e| {
+        let syntax = e.syntax_error().map(ToString::to_string);
+        TokenizerError::Internal(syntax.unwrap_or_else(|| e.to_string()))
+    })
 }
 
 /// Confines the general categories in a pattern to Unicode 15.1, the version of

@@ -19,7 +19,7 @@ use super::cut::{ModelCut, Pairs};
 use super::vocab::Vocab;
 
 pub(super) struct SpmBpe {
-    index: HashMap<String, u32>,
+    index: Arc<HashMap<String, u32>>,
     scores: Vec<f32>,
     /// The longest token, in bytes.
     longest: usize,
@@ -82,7 +82,7 @@ impl SpmBpe {
             byte.or_else(|| vocab.id(std::str::from_utf8(&[b as u8]).ok()?))
         });
         Ok(Self {
-            index: vocab.index.clone(),
+            index: Arc::clone(&vocab.index),
             scores,
             longest: vocab.texts.iter().map(String::len).max().unwrap_or(0),
             bytes: Box::new(bytes),

@@ -15,11 +15,36 @@ pub(super) struct Definition {
     pub steps: &'static [Step],
     /// A piece that is a token as a whole is taken as it is, unmerged.
     pub ignore_merges: bool,
-    /// BOS is added where the metadata does not say.
-    pub add_bos: bool,
-    /// The class of characters after which text can be cut before a space: each
-    /// is in a piece that ends there, whatever follows. See [`super::cut`].
+    /// Whether BOS is added.
+    pub bos: Bos,
+    pub spelling: Spelling,
+    /// The class of characters after which text spelled in bytes can be cut
+    /// before a space: each is in a piece that ends there, whatever follows. See
+    /// [`super::cut`].
     pub cut_after: &'static str,
+}
+
+/// Whether a pre-tokenizer's vocabularies begin texts with BOS.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Bos {
+    /// Where the metadata says so.
+    IfAsked,
+    /// Unless the metadata says not to.
+    ByDefault,
+    /// Whatever the metadata says.
+    Always,
+}
+
+/// How text is written for merging.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Spelling {
+    /// Each byte as one character, as GPT-2 does.
+    Bytes,
+    /// As it is, with U+2581 for spaces; what is no token becomes byte tokens.
+    Text {
+        /// A run of newlines that is a token is taken as it is, unmerged.
+        whole_newlines: bool,
+    },
 }
 
 /// The definition of a name.
@@ -42,6 +67,16 @@ pub(super) fn nearest(name: &str) -> String {
 macro_rules! contraction {
     () => {
         r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]"
+    };
+}
+
+/// llama.cpp's ranges of Han characters.
+macro_rules! han {
+    () => {
+        concat!(
+            r"\u{4e00}-\u{9fff}\u{3400}-\u{4dbf}\u{20000}-\u{2a6df}\u{2a700}-\u{2ebef}",
+            r"\u{f900}-\u{faff}\u{2f800}-\u{2fa1f}"
+        )
     };
 }
 
@@ -122,7 +157,8 @@ const fn plain(names: &'static [&'static str], steps: &'static [Step]) -> Defini
         names,
         steps,
         ignore_merges: false,
-        add_bos: false,
+        bos: Bos::IfAsked,
+        spelling: Spelling::Bytes,
         cut_after: r"\S",
     }
 }
@@ -139,7 +175,7 @@ static DEFINITIONS: &[Definition] = &[
     ),
     Definition {
         ignore_merges: true,
-        add_bos: true,
+        bos: Bos::ByDefault,
         ..plain(
             &[
                 "llama3",
@@ -182,9 +218,27 @@ static DEFINITIONS: &[Definition] = &[
             &[
                 Split(r"[\r\n]"),
                 Split(concat!(
-                    r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚ",
-                    "Ḁ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄ",
-                    "Ⰰ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+"
+                    r"\s?[",
+                    r"A-Za-z\u{b5}\u{c0}-\u{d6}\u{d8}-\u{f6}\u{f8}-\u{1ba}\u{1bc}-\u{1bf}",
+                    r"\u{1c4}-\u{293}\u{295}-\u{2af}\u{370}-\u{373}\u{376}\u{377}",
+                    r"\u{37b}-\u{37d}\u{37f}\u{386}\u{388}-\u{38a}\u{38c}\u{38e}-\u{3a1}",
+                    r"\u{3a3}-\u{3f5}\u{3f7}-\u{481}\u{48a}-\u{52f}\u{531}-\u{556}",
+                    r"\u{10a0}-\u{10c5}\u{13a0}-\u{13f5}\u{13f8}-\u{13fd}\u{1c90}-\u{1cba}",
+                    r"\u{1cbd}-\u{1cbf}\u{1d00}-\u{1d2b}\u{1d6b}-\u{1d77}\u{1d79}-\u{1d9a}",
+                    r"\u{1e00}-\u{1f15}\u{1f18}-\u{1f1d}\u{1f20}-\u{1f45}\u{1f48}-\u{1f4d}",
+                    r"\u{1f50}-\u{1f57}\u{1f59}\u{1f5b}\u{1f5d}\u{1f5f}-\u{1f7d}",
+                    r"\u{1f80}-\u{1fb4}\u{1fb6}-\u{1fbc}\u{1fbe}\u{1fc2}-\u{1fc4}",
+                    r"\u{1fc6}-\u{1fcc}\u{1fd0}-\u{1fd3}\u{1fd6}-\u{1fdb}\u{1fe0}-\u{1fec}",
+                    r"\u{1ff2}-\u{1ff4}\u{1ff6}-\u{1ffc}\u{2102}\u{2107}\u{210a}-\u{2113}",
+                    r"\u{2115}\u{2119}-\u{211d}\u{2124}\u{2126}\u{2128}\u{212a}-\u{212d}",
+                    r"\u{212f}-\u{2134}\u{2139}\u{213c}-\u{213f}\u{2145}-\u{2149}\u{214e}",
+                    r"\u{2183}\u{2184}\u{2c00}-\u{2c7b}\u{2c7e}-\u{2ce4}\u{2ceb}-\u{2cee}",
+                    r"\u{2cf2}\u{2cf3}\u{a640}-\u{a66d}\u{a680}-\u{a69b}\u{a722}-\u{a76f}",
+                    r"\u{a771}-\u{a787}\u{a78b}-\u{a78e}\u{ab70}-\u{abbf}\u{fb00}-\u{fb06}",
+                    r"\u{fb13}-\u{fb17}\u{ff21}-\u{ff3a}\u{ff41}-\u{ff5a}\u{10400}-\u{1044f}",
+                    r"\u{104b0}-\u{104d3}\u{104d8}-\u{104fb}\u{10c80}-\u{10cb2}",
+                    r"\u{10cc0}-\u{10cf2}\u{118a0}-\u{118df}\u{1e900}-\u{1e943}",
+                    "]+"
                 )),
                 Split(r"\s?[!-/:-~！-／：-～‘-‟、-。]+"),
                 Split(r"\s+$"),
@@ -315,7 +369,7 @@ static DEFINITIONS: &[Definition] = &[
     },
     Definition {
         ignore_merges: true,
-        add_bos: true,
+        bos: Bos::ByDefault,
         ..plain(
             &["tekken"],
             &[SplitWhite(
@@ -329,7 +383,7 @@ static DEFINITIONS: &[Definition] = &[
         )
     },
     Definition {
-        add_bos: true,
+        bos: Bos::ByDefault,
         ..plain(
             &["chameleon"],
             &[
@@ -386,9 +440,10 @@ static DEFINITIONS: &[Definition] = &[
         &["kimi-k2"],
         &[SplitWhite(
             concat!(
-                "[一-鿿㐀-䶿𠀀-𪛟𪜀-𮯯豈-\u{faff}丽-\u{2fa1f}]+",
-                r"|[^\r\n\p{L}\p{N}]?[\p{L}--[一-鿿㐀-䶿𠀀-𪛟𪜀-𮯯豈-",
-                "\u{faff}丽-\u{2fa1f}]]+",
+                concat!("[", han!(), "]+"),
+                r"|[^\r\n\p{L}\p{N}]?[\p{L}--[",
+                han!(),
+                "]]+",
                 optional_contraction!(),
                 r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|",
                 newlines!()
@@ -433,9 +488,14 @@ static DEFINITIONS: &[Definition] = &[
         &["afmoe"],
         &[
             NumbersFromRight,
-            Split(
-                "[一-鿿㐀-䶿豈-\u{faff}぀-ゟ゠-ヿ･-ﾟ⼀-\u{2fdf}เ-\u{e7f}຀-\u{eff}ក-\u{17ff}က-႟ꩠ-ꩿꧠ-꧿가-\u{d7af}ᄀ-ᇿ]+",
-            ),
+            Split(concat!(
+                // Meant to begin with the compatibility ideographs, U+F900, which
+                // llama.cpp's source holds as U+8C48.
+                r"[\u{4e00}-\u{9fff}\u{3400}-\u{4dbf}\u{8c48}-\u{faff}\u{3040}-\u{309f}",
+                r"\u{30a0}-\u{30ff}\u{ff65}-\u{ff9f}\u{2f00}-\u{2fdf}\u{e40}-\u{e7f}",
+                r"\u{e80}-\u{eff}\u{1780}-\u{17ff}\u{1000}-\u{109f}\u{aa60}-\u{aa7f}",
+                r"\u{a9e0}-\u{a9ff}\u{ac00}-\u{d7af}\u{1100}-\u{11ff}]+"
+            )),
             DEEPSEEK3,
         ],
     ),
@@ -454,5 +514,18 @@ static DEFINITIONS: &[Definition] = &[
                 LeaveLast,
             )],
         )
+    },
+    Definition {
+        bos: Bos::Always,
+        spelling: Spelling::Text {
+            whole_newlines: true,
+        },
+        ..plain(&["gemma4", "granite-embed-multi-311m"], &[LINES])
+    },
+    Definition {
+        spelling: Spelling::Text {
+            whole_newlines: false,
+        },
+        ..plain(&["sarvam-moe"], &[LINES])
     },
 ];

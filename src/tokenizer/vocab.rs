@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::TokenizerError;
 use crate::gguf::{Array, Metadata, Value};
@@ -37,11 +38,13 @@ impl Kind {
 pub(super) struct Vocab {
     pub path: PathBuf,
     pub texts: Vec<String>,
+    /// Kinds as stored in the file.
+    pub stored_kinds: Vec<Kind>,
     /// Kinds after llama.cpp's corrections.
     pub kinds: Vec<Kind>,
     /// Log-probabilities or merge priorities; empty where the file has none.
     pub scores: Vec<f32>,
-    pub index: HashMap<String, u32>,
+    pub index: Arc<HashMap<String, u32>>,
 }
 
 const TOKENS: &str = "tokenizer.ggml.tokens";
@@ -76,7 +79,7 @@ impl Vocab {
                 texts.len()
             ))
         };
-        let kinds = match meta.i64s(TYPES)? {
+        let stored_kinds = match meta.i64s(TYPES)? {
             None => vec![Kind::Normal; texts.len()],
             Some(codes) if codes.len() < texts.len() => return Err(short(TYPES, codes.len())),
             Some(codes) => codes[..texts.len()]
@@ -100,10 +103,11 @@ impl Vocab {
         }
         let mut vocab = Self {
             path,
-            kinds,
+            kinds: stored_kinds.clone(),
+            stored_kinds,
             texts,
             scores,
-            index,
+            index: Arc::new(index),
         };
         vocab.correct_kinds(meta)?;
         Ok(vocab)

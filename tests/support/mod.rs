@@ -2,6 +2,8 @@
 //! helper is used in each.
 #![allow(dead_code)]
 
+pub mod tiny;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,9 +21,9 @@ pub fn shared(path: &str) -> Option<PathBuf> {
     present(root.join(path))
 }
 
-/// A model file (in `models/`, or `PPLX_MODELS`).
+/// A model file (in `models/`, or `PPLX_TEST_MODELS`).
 pub fn model(name: &str) -> Option<PathBuf> {
-    let root = std::env::var_os("PPLX_MODELS").map_or_else(
+    let root = std::env::var_os("PPLX_TEST_MODELS").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("models"),
         PathBuf::from,
     );
@@ -122,4 +124,10 @@ pub fn differences(ours: &[TokenNll], reference: &[TokenNll]) -> (f64, f64) {
         sum += a.nll - b.nll;
     }
     (max, (sum / ours.len() as f64).abs())
+}
+
+/// The bits of all NLLs, for comparisons that allow no difference.
+pub fn bits(scores: &[WindowScore]) -> Vec<u64> {
+    let nll = scores.iter().flat_map(|s| &s.nll);
+    nll.map(|x| x.to_bits()).collect()
 }

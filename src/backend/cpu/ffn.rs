@@ -1,29 +1,34 @@
-//! Gated feed-forward networks, alone and as experts.
+//! Feed-forward networks.
 
 use super::isa::Isa;
-use super::math;
-use super::scratch::{ExpertScratch, Scratch, room};
-use super::spread;
+use super::scratch::room;
 use super::weights::LoadedLinear;
+use super::{math, norm, spread};
 use crate::backend::BackendError;
 use crate::gguf::Gguf;
-use crate::model::{Activation, Ffn, Moe};
+use crate::model::{Activation, Ffn};
 
 pub(super) struct LoadedFfn<'m> {
     spec: &'m Ffn,
-    gate: LoadedLinear<'m>,
+    gate: Option<LoadedLinear<'m>>,
     up: LoadedLinear<'m>,
     down: LoadedLinear<'m>,
 }
 
 impl<'m> LoadedFfn<'m> {
     pub fn load(gguf: &Gguf, spec: &'m Ffn) -> Result<Self, BackendError> {
+        let gate = spec.gate.as_ref().map(|g| LoadedLinear::load(gguf, g));
         Ok(Self {
             spec,
-            gate: LoadedLinear::load(gguf, &spec.gate)?,
+            gate: gate.transpose()?,
             up: LoadedLinear::load(gguf, &spec.up)?,
             down: LoadedLinear::load(gguf, &spec.down)?,
         })
+    }
+
+    /// Width of the output.
+    pub fn n_out(&self) -> usize {
+        self.down.n_out()
     }
 
     /// `out ← ffn(x)` for the rows of `x`.
@@ -37,96 +42,42 @@ impl<'m> LoadedFfn<'m> {
         out: &mut [f32],
     ) {
         const CHUNK: usize = 1 << 16;
-        let len = out.len() / self.down.n_out();
-        let gate = room(gate, len * self.spec.n_ff);
-        let up = room(up, len * self.spec.n_ff);
-        self.gate.apply(isa, spread, x, gate);
+        let len = out.len() / self.n_out() * self.spec.n_ff;
+        let up = room(up, len);
         self.up.apply(isa, spread, x, up);
-        let up = &*up;
-        spread::chunks_mut(spread, gate, CHUNK, |i, gate| {
-            let up = &up[i * CHUNK..][..gate.len()];
-            match self.spec.activation {
-                Activation::Silu => math::silu_mul(isa, gate, up),
-                Activation::GeluTanh => math::gelu_tanh_mul(isa, gate, up),
+        let inner = match &self.gate {
+            Some(gate_map) => {
+                let gate = room(gate, len);
+                gate_map.apply(isa, spread, x, gate);
+                let up = &*up;
+                spread::chunks_mut(spread, gate, CHUNK, |i, gate| {
+                    let up = &up[i * CHUNK..][..gate.len()];
+                    match self.spec.activation {
+                        Activation::Silu => math::silu_mul(isa, gate, up),
+                        Activation::GeluTanh => math::gelu_tanh_mul(isa, gate, up),
+                        Activation::ClampedSwiglu => math::clamped_swiglu(isa, gate, up),
+                        Activation::ReluSquared => {
+                            math::relu_squared(isa, gate);
+                            math::mul(isa, gate, up);
+                        }
+                    }
+                });
+                gate
             }
-        });
-        self.down.apply(isa, spread, gate, out);
-    }
-}
-
-pub(super) struct LoadedMoe<'m> {
-    spec: &'m Moe,
-    router: LoadedLinear<'m>,
-    experts: Vec<LoadedFfn<'m>>,
-}
-
-impl<'m> LoadedMoe<'m> {
-    pub fn load(gguf: &Gguf, spec: &'m Moe) -> Result<Self, BackendError> {
-        Ok(Self {
-            spec,
-            router: LoadedLinear::load(gguf, &spec.router)?,
-            experts: spec
-                .experts
-                .iter()
-                .map(|e| LoadedFfn::load(gguf, e))
-                .collect::<Result<_, _>>()?,
-        })
-    }
-
-    /// `out ← moe(x)` for the rows of `x`: the rows of each expert together,
-    /// their outputs added in the order of the experts.
-    pub fn apply(&self, isa: Isa, spread: bool, x: &[f32], s: &mut Scratch, out: &mut [f32]) {
-        let n_expert = self.experts.len();
-        let ExpertScratch {
-            logits,
-            rows,
-            out: expert_out,
-        } = &mut s.experts;
-        let width = x.len() / (out.len() / self.width()).max(1);
-        let logits = room(logits, x.len() / width * n_expert);
-        self.router.apply(isa, spread, x, logits);
-        let chosen: Vec<Vec<(usize, f32)>> = logits
-            .chunks_exact_mut(n_expert)
-            .map(|logits| route(isa, logits, self.spec.n_used))
-            .collect();
-
-        out.fill(0.0);
-        for (e, expert) in self.experts.iter().enumerate() {
-            let of_expert = |c: &Vec<(usize, f32)>| c.iter().find(|(i, _)| *i == e).map(|c| c.1);
-            let routed: Vec<(usize, f32)> = chosen
-                .iter()
-                .enumerate()
-                .filter_map(|(t, c)| of_expert(c).map(|weight| (t, weight)))
-                .collect();
-            if routed.is_empty() {
-                continue;
+            None => {
+                spread::chunks_mut(spread, up, CHUNK, |_, up| match self.spec.activation {
+                    Activation::Silu => math::silu(isa, up),
+                    Activation::GeluTanh => math::gelu_tanh(isa, up),
+                    Activation::ReluSquared => math::relu_squared(isa, up),
+                    // The architectures that have it always have a gate.
+                    Activation::ClampedSwiglu => unreachable!("clamped SwiGLU without a gate"),
+                });
+                up
             }
-            let rows = room(rows, routed.len() * width);
-            for (row, (t, _)) in rows.chunks_exact_mut(width).zip(&routed) {
-                row.copy_from_slice(&x[t * width..][..width]);
-            }
-            let expert_out = room(expert_out, routed.len() * self.width());
-            expert.apply(isa, spread, rows, &mut s.gate, &mut s.up, expert_out);
-            for (y, (t, weight)) in expert_out.chunks_exact(self.width()).zip(&routed) {
-                let out = &mut out[t * self.width()..][..self.width()];
-                math::add_scaled(isa, out, y, *weight);
-            }
+        };
+        if let Some(sub_norm) = &self.spec.sub_norm {
+            norm::apply(isa, sub_norm, inner);
         }
+        self.down.apply(isa, spread, inner, out);
     }
-
-    /// Width of the output.
-    fn width(&self) -> usize {
-        self.experts.first().map_or(1, |e| e.down.n_out())
-    }
-}
-
-/// The `n_used` most probable experts and their weights, which sum to 1. Ties go
-/// to the lower number.
-fn route(isa: Isa, logits: &mut [f32], n_used: usize) -> Vec<(usize, f32)> {
-    math::softmax_numerators(isa, logits);
-    let mut order: Vec<usize> = (0..logits.len()).collect();
-    order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]).then(a.cmp(&b)));
-    order.truncate(n_used);
-    let sum: f32 = order.iter().map(|&e| logits[e]).sum();
-    order.into_iter().map(|e| (e, logits[e] / sum)).collect()
 }

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use super::gemm::{self, PANEL, Product};
 use super::isa::Isa;
 use super::math::{self, LogSumExp};
-use super::weights;
+use super::{norm, weights};
 use crate::backend::{BackendError, Target};
 use crate::gguf::Gguf;
 use crate::model::Head;
@@ -21,6 +21,8 @@ const ROWS: usize = 56;
 struct Partial {
     lse: LogSumExp,
     logit: f32,
+    /// Whether all logits so far were; the sum does not show one of −∞.
+    finite: bool,
 }
 
 /// `−ln p(target)` for each target, or the number of the first target whose
@@ -38,14 +40,17 @@ pub(super) fn target_nll(
         .zip(targets.par_chunks(ROWS))
         .for_each(|(rows, targets)| {
             for (row, target) in rows.chunks_exact_mut(n).zip(targets) {
-                let x = &hidden[target.row * n..][..n];
-                math::rms_norm(isa, x, &head.norm.weight.values, head.norm.eps, row);
+                row.copy_from_slice(&hidden[target.row * n..][..n]);
+                if let Some(norm) = &head.norm {
+                    norm::apply(isa, norm, row);
+                }
             }
         });
     let mut partials = vec![
         Partial {
             lse: LogSumExp::default(),
             logit: f32::NAN,
+            finite: true,
         };
         targets.len()
     ];
@@ -63,6 +68,13 @@ pub(super) fn target_nll(
                     gemm::multiply(isa, Product::full(rows, n_rows, &w), logits, n_run);
                     let each = partials.iter_mut().zip(targets);
                     for ((p, target), logits) in each.zip(logits.chunks_exact_mut(n_run)) {
+                        if let Some(bias) = &head.bias {
+                            math::add(isa, logits, &bias.values[first..first + n_run]);
+                        }
+                        if head.scale != 1.0 {
+                            math::scale(isa, logits, head.scale);
+                        }
+                        p.finite &= math::all_finite(isa, logits);
                         if let Some(cap) = head.softcap {
                             math::softcap(isa, logits, cap);
                         }
@@ -75,12 +87,9 @@ pub(super) fn target_nll(
                 },
             );
     }
-    let nll: Vec<f64> = partials
-        .iter()
-        .map(|p| p.lse.value() - f64::from(p.logit))
-        .collect();
-    Ok(match nll.iter().position(|x| !x.is_finite()) {
-        Some(i) => Err(i),
-        None => Ok(nll),
-    })
+    if let Some(i) = partials.iter().position(|p| !p.finite) {
+        return Ok(Err(i));
+    }
+    let nll = partials.iter().map(|p| p.lse.value() - f64::from(p.logit));
+    Ok(Ok(nll.collect()))
 }

@@ -3,17 +3,20 @@
 use std::sync::Arc;
 
 use super::attention::LoadedAttention;
-use super::ffn::{LoadedFfn, LoadedMoe};
+use super::ffn::LoadedFfn;
 use super::isa::Isa;
-use super::math;
+use super::mla::LoadedMla;
+use super::moe::LoadedMoe;
 use super::rope::RopeTable;
 use super::scratch::{Scratch, room};
+use super::{math, norm};
 use crate::backend::BackendError;
 use crate::gguf::Gguf;
 use crate::model::{Branch, Layer, Mixer, Rope};
 
 enum LoadedMixer<'m> {
     Attention(LoadedAttention<'m>),
+    Mla(LoadedMla<'m>),
     Ffn(LoadedFfn<'m>),
     Moe(LoadedMoe<'m>),
 }
@@ -34,6 +37,7 @@ impl<'m> LoadedLayer<'m> {
                     let table = a.rope.as_ref().map(&rope);
                     LoadedMixer::Attention(LoadedAttention::load(gguf, a, table)?)
                 }
+                Mixer::Mla(m) => LoadedMixer::Mla(LoadedMla::load(gguf, m, rope(&m.rope))?),
                 Mixer::Ffn(f) => LoadedMixer::Ffn(LoadedFfn::load(gguf, f)?),
                 Mixer::Moe(m) => LoadedMixer::Moe(LoadedMoe::load(gguf, m)?),
             };
@@ -80,17 +84,22 @@ fn apply_branch(
         None => x,
         Some(norm) => {
             let normed = room(&mut normed, x.len());
-            math::rms_norm(isa, x, &norm.weight.values, norm.eps, normed);
+            normed.copy_from_slice(x);
+            norm::apply(isa, norm, normed);
             normed
         }
     };
     match mixer {
         LoadedMixer::Attention(a) => a.apply(isa, spread, input, s, out),
+        LoadedMixer::Mla(m) => m.apply(isa, spread, input, s, out),
         LoadedMixer::Ffn(f) => f.apply(isa, spread, input, &mut s.gate, &mut s.up, out),
         LoadedMixer::Moe(m) => m.apply(isa, spread, input, s, out),
     }
     if let Some(norm) = &branch.post_norm {
-        math::rms_norm_in_place(isa, out, &norm.weight.values, norm.eps);
+        norm::apply(isa, norm, out);
+    }
+    if branch.scale != 1.0 {
+        math::scale(isa, out, branch.scale);
     }
     s.normed = normed;
 }

@@ -74,24 +74,99 @@ multiversion! {
 }
 
 multiversion! {
-    /// `gate ← gelu(gate) · up`, with the tanh form of GELU written as
-    /// `x · σ(2·√(2/π)·(x + 0.044715·x³))`.
-    pub fn gelu_tanh_mul(gate: &mut [f32], up: &[f32]) {
-        const TWO_SQRT_2_OVER_PI: f32 = 1.595_769;
-        for (g, u) in gate.iter_mut().zip(up) {
-            let x = *g;
-            let z = TWO_SQRT_2_OVER_PI * (0.044_715 * x * x).mul_add(x, x);
-            *g = x * sigmoid(z) * u;
+    /// `x ← x · σ(x)`.
+    pub fn silu(xs: &mut [f32]) {
+        for x in xs {
+            *x *= sigmoid(*x);
         }
     }
 }
 
 multiversion! {
-    /// `x ← cap · tanh(x / cap)`, as `cap · (1 − 2 / (e^(2x/cap) + 1))`.
+    /// `x ← σ(gate) · x`.
+    pub fn sigmoid_mul(xs: &mut [f32], gate: &[f32]) {
+        for (x, g) in xs.iter_mut().zip(gate) {
+            *x *= sigmoid(*g);
+        }
+    }
+}
+
+multiversion! {
+    /// `x ← σ(x)`.
+    pub fn sigmoid_in_place(xs: &mut [f32]) {
+        for x in xs {
+            *x = sigmoid(*x);
+        }
+    }
+}
+
+multiversion! {
+    /// `x ← x · y`.
+    pub fn mul(xs: &mut [f32], ys: &[f32]) {
+        for (x, y) in xs.iter_mut().zip(ys) {
+            *x *= y;
+        }
+    }
+}
+
+multiversion! {
+    /// `x ← max(x, 0)²`; NaN stays NaN.
+    pub fn relu_squared(xs: &mut [f32]) {
+        for x in xs {
+            *x = if *x < 0.0 { 0.0 } else { *x * *x };
+        }
+    }
+}
+
+multiversion! {
+    /// gpt-oss: `gate ← g·σ(1.702·g)·(u + 1)` with `g ≤ 7`, `|u| ≤ 7`; NaN stays
+    /// NaN.
+    pub fn clamped_swiglu(gate: &mut [f32], up: &[f32]) {
+        const LIMIT: f32 = 7.0;
+        for (g, u) in gate.iter_mut().zip(up) {
+            let x = if *g > LIMIT { LIMIT } else { *g };
+            let u = if *u > LIMIT { LIMIT } else { *u };
+            let u = if u < -LIMIT { -LIMIT } else { u };
+            *g = x * sigmoid(1.702 * x) * (u + 1.0);
+        }
+    }
+}
+
+/// `x/2 · (1 + tanh(√(2/π)·(x + 0.044715·x³)))`, written as
+/// `x · σ(2·√(2/π)·(x + 0.044715·x³))`.
+#[inline(always)]
+fn gelu(x: f32) -> f32 {
+    const TWO_SQRT_2_OVER_PI: f32 = 1.595_769;
+    let z = TWO_SQRT_2_OVER_PI * (0.044_715 * x * x).mul_add(x, x);
+    x * sigmoid(z)
+}
+
+multiversion! {
+    /// `x ← gelu(x)`.
+    pub fn gelu_tanh(xs: &mut [f32]) {
+        for x in xs {
+            *x = gelu(*x);
+        }
+    }
+}
+
+multiversion! {
+    /// `gate ← gelu(gate) · up`.
+    pub fn gelu_tanh_mul(gate: &mut [f32], up: &[f32]) {
+        for (g, u) in gate.iter_mut().zip(up) {
+            *g = gelu(*g) * u;
+        }
+    }
+}
+
+multiversion! {
+    /// `x ← cap · tanh(x / cap)`, as `cap · (1 − 2 / (e^(2x/cap) + 1))`. An infinite
+    /// `x` becomes NaN: capped it would look like any other.
     pub fn softcap(xs: &mut [f32], cap: f32) {
         let inv = 2.0 / cap;
         for x in xs {
-            *x = cap * (1.0 - 2.0 / (exp32(*x * inv) + 1.0));
+            let nan_if_infinite = *x * 0.0;
+            *x = cap * (1.0 - 2.0 / (exp32(*x * inv) + 1.0)) + nan_if_infinite;
         }
     }
 }
@@ -123,46 +198,58 @@ multiversion! {
     }
 }
 
-/// `1 / sqrt(mean(x²) + eps)`, the sum of squares in f64.
+/// The sum of `f(x)` in f64, over fixed lanes.
 #[inline(always)]
-fn inverse_rms(x: &[f32], eps: f32) -> f32 {
+fn sum64(xs: &[f32], f: impl Fn(f64) -> f64) -> f64 {
     let mut sums = [0.0f64; LANES];
-    let (chunks, rest) = x.as_chunks::<LANES>();
+    let (chunks, rest) = xs.as_chunks::<LANES>();
     for chunk in chunks {
         for (s, v) in sums.iter_mut().zip(chunk) {
-            let v = f64::from(*v);
-            *s = v.mul_add(v, *s);
+            *s += f(f64::from(*v));
         }
     }
     for (s, v) in sums.iter_mut().zip(rest) {
-        let v = f64::from(*v);
-        *s = v.mul_add(v, *s);
+        *s += f(f64::from(*v));
     }
-    let mean = sums.iter().sum::<f64>() / x.len() as f64;
-    (1.0 / (mean + f64::from(eps)).sqrt()) as f32
+    sums.iter().sum()
 }
 
 multiversion! {
-    /// Root-mean-square norm of each row of `xs` into `out`; rows have the
-    /// weight's length.
-    pub fn rms_norm(xs: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-        let n = weight.len();
-        for (x, y) in xs.chunks_exact(n).zip(out.chunks_exact_mut(n)) {
-            let inv = inverse_rms(x, eps);
-            for ((y, x), w) in y.iter_mut().zip(x).zip(weight) {
-                *y = x * inv * w;
+    /// Scales each row of `width` values to a root mean square of 1 (`eps` is
+    /// added to the mean square).
+    pub fn rms_normalize(xs: &mut [f32], width: usize, eps: f32) {
+        for x in xs.chunks_exact_mut(width) {
+            let mean = sum64(x, |v| v * v) / width as f64;
+            let inv = (1.0 / (mean + f64::from(eps)).sqrt()) as f32;
+            for x in x {
+                *x *= inv;
             }
         }
     }
 }
 
 multiversion! {
-    /// [`rms_norm`] in place.
-    pub fn rms_norm_in_place(xs: &mut [f32], weight: &[f32], eps: f32) {
+    /// Shifts and scales each row of `width` values to a mean of 0 and a variance
+    /// of 1 (`eps` is added to the variance).
+    pub fn layer_normalize(xs: &mut [f32], width: usize, eps: f32) {
+        for x in xs.chunks_exact_mut(width) {
+            let mean = sum64(x, |v| v) / width as f64;
+            let variance = sum64(x, |v| (v - mean) * (v - mean)) / width as f64;
+            let inv = (1.0 / (variance + f64::from(eps)).sqrt()) as f32;
+            let mean = mean as f32;
+            for x in x {
+                *x = (*x - mean) * inv;
+            }
+        }
+    }
+}
+
+multiversion! {
+    /// Multiplies each row of `xs` by `weight`, element by element.
+    pub fn mul_rows(xs: &mut [f32], weight: &[f32]) {
         for x in xs.chunks_exact_mut(weight.len()) {
-            let inv = inverse_rms(x, eps);
             for (x, w) in x.iter_mut().zip(weight) {
-                *x = *x * inv * w;
+                *x *= w;
             }
         }
     }
@@ -219,10 +306,11 @@ fn max(xs: &[f32]) -> f32 {
 }
 
 multiversion! {
-    /// `x ← e^(x − max x)`; returns the reciprocal of their sum. NaN where an
-    /// input is NaN.
-    pub fn softmax_numerators(xs: &mut [f32]) -> f32 {
+    /// `x ← e^(x − m)`, `m` being the largest of `xs` and `sink`; returns the
+    /// reciprocal of their sum, `e^(sink − m)` included. NaN where an input is NaN.
+    pub fn softmax_numerators(xs: &mut [f32], sink: f32) -> f32 {
         let max = max(xs);
+        let max = if sink > max { sink } else { max };
         let mut sums = [0.0f32; LANES];
         let (chunks, rest) = xs.as_chunks_mut::<LANES>();
         for chunk in chunks {
@@ -235,7 +323,8 @@ multiversion! {
             *x = exp32(*x - max);
             *s += *x;
         }
-        (1.0 / sums.iter().map(|&s| f64::from(s)).sum::<f64>()) as f32
+        let sum: f64 = sums.iter().map(|&s| f64::from(s)).sum();
+        (1.0 / (sum + f64::from(exp32(sink - max)))) as f32
     }
 }
 
@@ -256,7 +345,7 @@ impl Default for LogSumExp {
 }
 
 impl LogSumExp {
-    /// The logarithm of the sum; not finite where a logit was not.
+    /// The logarithm of the sum; not finite where a logit was NaN or +∞.
     pub fn value(&self) -> f64 {
         f64::from(self.max) + self.sum.ln()
     }
@@ -379,6 +468,11 @@ mod tests {
                     "softcap({x}) = {y}, not {want}"
                 );
             }
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut xs = [0.0; 17].map(|_: f32| bad);
+                softcap(isa, &mut xs, 30.0);
+                assert!(xs.iter().all(|x| x.is_nan()), "{bad}");
+            }
         });
     }
 
@@ -410,9 +504,11 @@ mod tests {
             let mut b = xs.clone();
             gelu_tanh_mul(isa, &mut b, &xs);
             let mut c = xs.clone();
-            let inv = softmax_numerators(isa, &mut c);
-            let mut d = vec![0.0; 59 * 17];
-            rms_norm(isa, &xs[..59 * 17], &weight, 1e-5, &mut d);
+            let inv = softmax_numerators(isa, &mut c, f32::NEG_INFINITY);
+            let mut d = xs[..59 * 17].to_vec();
+            rms_normalize(isa, &mut d, 17, 1e-5);
+            mul_rows(isa, &mut d, &weight);
+            layer_normalize(isa, &mut d, 59, 1e-5);
             let mut lse = LogSumExp::default();
             log_sum_exp(isa, &mut lse, &xs);
             let bits = |v: Vec<f32>| v.into_iter().map(f32::to_bits).collect::<Vec<_>>();
@@ -442,7 +538,9 @@ mod tests {
                     xs[at] = bad;
                     assert!(!all_finite(isa, &xs));
                     if bad.is_nan() {
-                        assert!(softmax_numerators(isa, &mut xs.clone()).is_nan());
+                        assert!(
+                            softmax_numerators(isa, &mut xs.clone(), f32::NEG_INFINITY).is_nan()
+                        );
                         let mut lse = LogSumExp::default();
                         log_sum_exp(isa, &mut lse, &xs);
                         assert!(lse.value().is_nan());

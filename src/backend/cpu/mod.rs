@@ -9,8 +9,12 @@ mod attention;
 mod ffn;
 pub mod gemm;
 mod head;
+mod heads;
 mod layer;
 mod math;
+mod mla;
+mod moe;
+mod norm;
 mod rope;
 mod scratch;
 mod spread;
@@ -73,16 +77,44 @@ impl CpuModel {
         self.threads.current_num_threads()
     }
 
-    /// The table of `rope` for at least `len` positions.
-    fn rope_table(&self, rope: &Rope, len: usize) -> Arc<RopeTable> {
+    /// The table of `rope` for at least `len` positions at context `n_ctx`.
+    fn rope_table(&self, rope: &Rope, len: usize, n_ctx: usize) -> Arc<RopeTable> {
         let mut tables = self.ropes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, table)) = tables.iter().find(|(r, t)| r == rope && t.len() >= len) {
+        if let Some((_, table)) = tables
+            .iter()
+            .find(|(r, t)| r == rope && t.serves(len, n_ctx))
+        {
             return table.clone();
         }
-        let table = Arc::new(RopeTable::new(rope, len));
+        let table = Arc::new(RopeTable::new(rope, len, n_ctx));
         tables.retain(|(r, _)| r != rope);
         tables.push((rope.clone(), table.clone()));
         table
+    }
+
+    /// Embeds one sequence of known ids.
+    fn embed_one(&self, ids: &[u32], xs: &mut [f32]) -> Result<(), BackendError> {
+        let e = &self.model.embedding;
+        let (gguf, width) = (&self.model.gguf, self.model.n_embd);
+        let table = e.table.data(gguf);
+        for (x, &id) in xs.chunks_exact_mut(width).zip(ids) {
+            quant::dequantize(e.table.ty, table.row(id as usize), x)?;
+        }
+        if e.scale != 1.0 {
+            math::scale(self.isa, xs, e.scale);
+        }
+        if let Some(positions) = &e.positions {
+            let rows = positions.data(gguf);
+            let mut row = vec![0.0; width];
+            for (position, x) in xs.chunks_exact_mut(width).enumerate() {
+                quant::dequantize(positions.ty, rows.row(position), &mut row)?;
+                math::add(self.isa, x, &row);
+            }
+        }
+        if let Some(norm) = &e.norm {
+            norm::apply(self.isa, norm, xs);
+        }
+        Ok(())
     }
 
     /// The error for the first row of `xs` (of one sequence) that is not finite.
@@ -113,40 +145,26 @@ impl LayerWindowModel for CpuModel {
         self.model.n_embd
     }
 
-    fn embed(&self, sequences: &[&[u32]]) -> Result<Hidden, BackendError> {
-        let embedding = &self.model.embedding;
-        let (width, n_vocab) = (self.model.n_embd, self.model.n_vocab);
+    fn embed(&self, sequences: &[&[u32]], n_ctx: usize) -> Result<Hidden, BackendError> {
+        let model = &self.model;
         let lens: Vec<usize> = sequences.iter().map(|s| s.len()).collect();
         let mut hidden = Hidden {
-            data: vec![0.0; lens.iter().sum::<usize>() * width],
-            width,
+            data: vec![0.0; lens.iter().sum::<usize>() * model.n_embd],
+            width: model.n_embd,
             lens,
+            n_ctx,
         };
-        let (blocks, row_bytes) = (
-            embedding.table.data(&self.model.gguf),
-            embedding.table.row_bytes(),
-        );
-        for (sequence, (xs, ids)) in hidden
-            .sequences_mut()
-            .into_iter()
-            .zip(sequences)
-            .enumerate()
-        {
-            for (position, (x, &id)) in xs.chunks_exact_mut(width).zip(*ids).enumerate() {
-                if id as usize >= n_vocab {
-                    return Err(BackendError::TokenId {
-                        sequence,
-                        position,
-                        id,
-                        n_vocab,
-                    });
-                }
-                let row = &blocks[id as usize * row_bytes..][..row_bytes];
-                quant::dequantize(embedding.table.ty, row, x)?;
-                if embedding.scale != 1.0 {
-                    math::scale(self.isa, x, embedding.scale);
-                }
+        let rows = hidden.sequences_mut().into_iter().zip(sequences);
+        for (sequence, (xs, ids)) in rows.enumerate() {
+            if let Some(position) = ids.iter().position(|&id| id as usize >= model.n_vocab) {
+                return Err(BackendError::TokenId {
+                    sequence,
+                    position,
+                    id: ids[position],
+                    n_vocab: model.n_vocab,
+                });
             }
+            self.embed_one(ids, xs)?;
             self.check_finite(xs, sequence, Stage::Embedding)?;
         }
         Ok(hidden)
@@ -212,12 +230,13 @@ impl LayerWindow for CpuLayers<'_> {
             scratch,
             ..
         } = self.cpu;
+        let n_ctx = hidden.n_ctx;
         let longest = hidden.lens.iter().copied().max().unwrap_or(0);
         let spread = hidden.lens.len() < threads.current_num_threads();
         threads.install(|| {
             for i in self.range.clone() {
                 let layer = LoadedLayer::load(&model.gguf, &model.layers[i], |rope| {
-                    self.cpu.rope_table(rope, longest)
+                    self.cpu.rope_table(rope, longest, n_ctx)
                 })?;
                 let run = |(sequence, x): (usize, &mut [f32])| {
                     scratch.with(|s| layer.apply(*isa, spread, x, s));

@@ -9,33 +9,38 @@ pub(super) struct RopeTable {
     pairs: RopePairs,
     n_pairs: usize,
     len: usize,
+    n_ctx: usize,
     cos: Vec<f32>,
     sin: Vec<f32>,
 }
 
 impl RopeTable {
-    pub fn new(rope: &Rope, len: usize) -> Self {
-        let (cos, sin) = rope.table(len);
+    pub fn new(rope: &Rope, len: usize, n_ctx: usize) -> Self {
+        let (cos, sin) = rope.table(len, n_ctx);
         Self {
             pairs: rope.pairs,
             n_pairs: rope.n_pairs(),
             len,
+            n_ctx,
             cos,
             sin,
         }
     }
 
-    pub fn len(&self) -> usize {
-        self.len
+    /// Whether the table serves sequences of up to `len` tokens in runs at
+    /// context `n_ctx`.
+    pub fn serves(&self, len: usize, n_ctx: usize) -> bool {
+        self.len >= len && self.n_ctx == n_ctx
     }
 
-    /// Rotates every head of every row; row `t` of `xs` is at position `t`.
-    pub fn apply(&self, isa: Isa, xs: &mut [f32], n_head: usize, head_dim: usize) {
-        for (t, row) in xs.chunks_exact_mut(n_head * head_dim).enumerate() {
+    /// Rotates every head of every row; row `t` of `xs` is at position `t`. Rows
+    /// hold heads of `head_dim` values, which rotate from element `at` on.
+    pub fn apply(&self, isa: Isa, xs: &mut [f32], row: usize, head_dim: usize, at: usize) {
+        for (t, row) in xs.chunks_exact_mut(row).enumerate() {
             let angles = t * self.n_pairs..(t + 1) * self.n_pairs;
             let (cos, sin) = (&self.cos[angles.clone()], &self.sin[angles]);
             for head in row.chunks_exact_mut(head_dim) {
-                let turned = &mut head[..2 * self.n_pairs];
+                let turned = &mut head[at..at + 2 * self.n_pairs];
                 match self.pairs {
                     RopePairs::Adjacent => math::rotate_adjacent(isa, turned, cos, sin),
                     RopePairs::Halves => math::rotate_halves(isa, turned, cos, sin),

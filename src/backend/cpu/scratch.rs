@@ -2,7 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::gemm::Packed;
+use super::heads::HeadScratch;
+use super::moe::ExpertScratch;
 
 #[derive(Default)]
 pub(super) struct Scratch {
@@ -12,20 +13,11 @@ pub(super) struct Scratch {
     pub q: Vec<f32>,
     pub k: Vec<f32>,
     pub v: Vec<f32>,
-    pub keys: Vec<Packed>,
-    pub values: Vec<Packed>,
-    pub scores: Vec<f32>,
     pub mixed: Vec<f32>,
     pub gate: Vec<f32>,
     pub up: Vec<f32>,
+    pub heads: HeadScratch,
     pub experts: ExpertScratch,
-}
-
-#[derive(Default)]
-pub(super) struct ExpertScratch {
-    pub logits: Vec<f32>,
-    pub rows: Vec<f32>,
-    pub out: Vec<f32>,
 }
 
 /// `n` elements of `buffer`, with whatever they held before.

@@ -13,13 +13,16 @@ use crate::quant;
 /// Decodes a matrix into panels, on all threads.
 pub(super) fn load(gguf: &Gguf, matrix: &Matrix) -> Result<Packed, BackendError> {
     let n_in = matrix.n_in;
+    let blocks = matrix.data(gguf);
     let mut packed = Packed::zeros(n_in, matrix.n_out);
-    let blocks = matrix.data(gguf).par_chunks(PANEL * matrix.row_bytes());
-    packed.panels_mut().zip(blocks).try_for_each_init(
+    packed.panels_mut().enumerate().try_for_each_init(
         || vec![0.0f32; PANEL * n_in],
-        |rows, (panel, blocks)| {
-            let rows = &mut rows[..blocks.len() / matrix.row_bytes() * n_in];
-            quant::dequantize(matrix.ty, blocks, rows)?;
+        |rows, (p, panel)| {
+            let n_rows = PANEL.min(matrix.n_out - p * PANEL);
+            let rows = &mut rows[..n_rows * n_in];
+            for (i, row) in rows.chunks_exact_mut(n_in).enumerate() {
+                quant::dequantize(matrix.ty, blocks.row(p * PANEL + i), row)?;
+            }
             gemm::pack_rows(panel, rows, n_in, n_in);
             Ok::<(), BackendError>(())
         },
@@ -31,6 +34,7 @@ pub(super) fn load(gguf: &Gguf, matrix: &Matrix) -> Result<Packed, BackendError>
 pub(super) struct LoadedLinear<'m> {
     weight: Packed,
     bias: Option<&'m [f32]>,
+    scale: f32,
 }
 
 impl<'m> LoadedLinear<'m> {
@@ -38,14 +42,19 @@ impl<'m> LoadedLinear<'m> {
         Ok(Self {
             weight: load(gguf, &linear.weight)?,
             bias: linear.bias.as_ref().map(|b| b.values.as_slice()),
+            scale: linear.scale,
         })
+    }
+
+    pub fn n_in(&self) -> usize {
+        self.weight.n_in()
     }
 
     pub fn n_out(&self) -> usize {
         self.weight.n_out()
     }
 
-    /// `out ← x · wᵀ + b` for the rows of `x`; with `spread` on all threads.
+    /// `out ← scale · (x · wᵀ) + b` for the rows of `x`; with `spread` on all threads.
     pub fn apply(&self, isa: Isa, spread: bool, x: &[f32], out: &mut [f32]) {
         /// Enough rows to reuse a panel, few enough to share out.
         const ROWS: usize = 112;
@@ -54,6 +63,9 @@ impl<'m> LoadedLinear<'m> {
             let n_rows = out.len() / n_out;
             let x = &x[i * ROWS * n_in..][..n_rows * n_in];
             gemm::multiply(isa, Product::full(x, n_rows, &self.weight), out, n_out);
+            if self.scale != 1.0 {
+                math::scale(isa, out, self.scale);
+            }
             if let Some(bias) = self.bias {
                 math::add_bias(isa, out, bias);
             }

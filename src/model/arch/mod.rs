@@ -1,47 +1,75 @@
-//! The architectures: a table of names, and one small file for each.
+//! The architectures: a table of names, and one small file for each family.
 
-mod gemma3;
+mod bitnet;
+mod cohere;
+mod deepseek;
+mod gemma;
+mod gpt;
+mod granite;
 mod llama;
+mod llama4;
+mod mixtures;
+mod moe;
+mod olmo;
+mod openai;
+mod phi;
+mod qwen;
 
 use std::sync::Arc;
 
 use super::error::ModelError;
 use super::hparams::Hparams;
-use super::rope::Scaling;
+use super::rope::{Rope, RopePairs, Scaling};
 use super::tensors::{Matrix, Tensors};
-use super::{Activation, Embedding, Ffn, Head, Layer, Linear, Model, Norm};
+use super::{
+    Activation, Attention, Branch, Embedding, Ffn, Head, Heads, Layer, Linear, Mixer, Model, Norm,
+    NormKind, QkNorm, Residual, Span, Vector,
+};
 use crate::gguf::Gguf;
 
 /// What an architecture's file makes of a checked GGUF file.
 struct Parts {
-    embedding_scale: f32,
+    embedding: Embedding,
     layers: Vec<Layer>,
-    softcap: Option<f32>,
+    head: Head,
 }
 
 type Build = fn(&mut Context) -> Result<Parts, ModelError>;
 
 /// `general.architecture` → how to build it.
-const ARCHITECTURES: &[(&str, Build)] = &[("gemma3", gemma3::build), ("llama", llama::build)];
+const ARCHITECTURES: &[(&str, Build)] = &[
+    ("bitnet", bitnet::bitnet),
+    ("cohere2", cohere::cohere2),
+    ("command-r", cohere::command_r),
+    ("deepseek2", deepseek::deepseek2),
+    ("ernie4_5-moe", mixtures::ernie4_5_moe),
+    ("falcon", gpt::falcon),
+    ("gemma", gemma::gemma),
+    ("gemma2", gemma::gemma2),
+    ("gemma3", gemma::gemma3),
+    ("glm4moe", mixtures::glm4moe),
+    ("gpt-oss", openai::gpt_oss),
+    ("gpt2", gpt::gpt2),
+    ("gptneox", gpt::gptneox),
+    ("granite", granite::granite),
+    ("granitemoe", granite::granite),
+    ("hunyuan-moe", mixtures::hunyuan_moe),
+    ("llama", llama::llama),
+    ("llama4", llama4::llama4),
+    ("minimax-m2", mixtures::minimax_m2),
+    ("olmo2", olmo::olmo2),
+    ("phi3", phi::phi3),
+    ("qwen2", qwen::qwen2),
+    ("qwen2moe", qwen::qwen2moe),
+    ("qwen3", qwen::qwen3),
+    ("qwen3moe", qwen::qwen3moe),
+    ("stablelm", gpt::stablelm),
+    ("starcoder2", gpt::starcoder2),
+];
 
 /// The names that `general.architecture` may have, sorted.
 pub fn supported_architectures() -> Vec<&'static str> {
     ARCHITECTURES.iter().map(|(name, _)| *name).collect()
-}
-
-/// Hyper-parameters that every architecture has, and the file's tensors.
-struct Context<'a> {
-    hp: Hparams<'a>,
-    tensors: Tensors<'a>,
-    n_embd: usize,
-    n_layer: usize,
-    n_ctx_train: usize,
-    n_head: Vec<usize>,
-    n_head_kv: Vec<usize>,
-    n_ff: Vec<usize>,
-    head_dim: usize,
-    head_dim_v: usize,
-    eps: f32,
 }
 
 pub(super) fn build(gguf: Arc<Gguf>) -> Result<Model, ModelError> {
@@ -54,71 +82,44 @@ pub(super) fn build(gguf: Arc<Gguf>) -> Result<Model, ModelError> {
         });
     };
     let n_embd = hp.count("embedding_length")?;
-    let n_layer = hp.count("block_count")?;
-    let n_ctx_train = hp.count("context_length")?;
-    let n_head = hp.per_layer("attention.head_count", n_layer)?;
-    let n_head_kv = match hp.has("attention.head_count_kv") {
-        true => hp.per_layer("attention.head_count_kv", n_layer)?,
-        false => n_head.clone(),
-    };
-    for (q, kv) in n_head.iter().zip(&n_head_kv) {
-        if *kv == 0 || q % kv != 0 {
-            return Err(hp.bad(
-                "attention.head_count_kv",
-                kv,
-                format!("does not divide the {q} query heads"),
-            ));
-        }
-    }
-    let head_dim = hp
-        .optional_count("attention.key_length")?
-        .unwrap_or(n_embd / n_head[0].max(1));
-    let head_dim_v = hp
-        .optional_count("attention.value_length")?
-        .unwrap_or(n_embd / n_head[0].max(1));
-    let n_ff = hp.per_layer("feed_forward_length", n_layer)?;
-    let eps = hp.float("attention.layer_norm_rms_epsilon")?;
-
-    let mut tensors = Tensors::new(&gguf);
-    let n_vocab = n_vocab(&hp, &gguf, n_embd)?;
-    let table = tensors.matrix("token_embd.weight", n_embd, n_vocab)?;
-    let norm = tensors.norm("output_norm", n_embd, eps)?;
-    let output = match tensors.has("output.weight") {
-        true => tensors.matrix("output.weight", n_embd, n_vocab)?,
-        false => table.clone(),
-    };
     let mut context = Context {
-        hp,
-        tensors,
         n_embd,
-        n_layer,
-        n_ctx_train,
-        n_head,
-        n_head_kv,
-        n_ff,
-        head_dim,
-        head_dim_v,
-        eps,
+        n_layer: n_layer(&hp)?,
+        n_ctx_train: hp.count("context_length")?,
+        n_vocab: n_vocab(&hp, &gguf, n_embd)?,
+        norm: norm_kind(&hp)?,
+        tensors: Tensors::new(&gguf),
+        hp,
     };
+    // Blocks for multi-token prediction come after the layers that make the
+    // logits, and take no part in them.
+    context.tensors.ignore_layers_from(context.n_layer);
     let parts = build(&mut context)?;
+    let (n_ctx_train, n_vocab) = (context.n_ctx_train, context.n_vocab);
     context.tensors.finish(&architecture)?;
     Ok(Model {
         architecture,
         n_embd,
         n_vocab,
         n_ctx_train,
-        embedding: Embedding {
-            table,
-            scale: parts.embedding_scale,
-        },
+        embedding: parts.embedding,
         layers: parts.layers,
-        head: Head {
-            norm,
-            weight: output,
-            softcap: parts.softcap,
-        },
+        head: parts.head,
         gguf,
     })
+}
+
+/// Layers that make the logits.
+fn n_layer(hp: &Hparams) -> Result<usize, ModelError> {
+    const MTP: &str = "nextn_predict_layers";
+    let (all, mtp) = (
+        hp.count("block_count")?,
+        hp.optional_count(MTP)?.unwrap_or(0),
+    );
+    match all.checked_sub(mtp) {
+        Some(n) if n > 0 => Ok(n),
+        _ => Err(hp.bad(MTP, mtp, format!("the file has {all} blocks"))),
+    }
 }
 
 /// The vocabulary's size is that of the embedding; the metadata must agree.
@@ -147,39 +148,163 @@ fn n_vocab(hp: &Hparams, gguf: &Gguf, n_embd: usize) -> Result<usize, ModelError
     Ok(rows as usize)
 }
 
+/// Which norm the file's epsilon is for.
+fn norm_kind(hp: &Hparams) -> Result<(NormKind, f32), ModelError> {
+    const RMS: &str = "attention.layer_norm_rms_epsilon";
+    const LAYER: &str = "attention.layer_norm_epsilon";
+    match (hp.optional_float(RMS)?, hp.optional_float(LAYER)?) {
+        (Some(eps), _) => Ok((NormKind::Rms, eps)),
+        (None, Some(eps)) => Ok((NormKind::Layer, eps)),
+        (None, None) => Ok((NormKind::Rms, hp.float(RMS)?)),
+    }
+}
+
+/// What most architectures share: hyper-parameters, the file's tensors, and the
+/// usual way to put them together.
+struct Context<'a> {
+    hp: Hparams<'a>,
+    tensors: Tensors<'a>,
+    n_embd: usize,
+    n_layer: usize,
+    n_ctx_train: usize,
+    n_vocab: usize,
+    norm: (NormKind, f32),
+}
+
+/// Head counts and widths.
+#[derive(Clone)]
+struct Widths {
+    n_head: Vec<usize>,
+    n_head_kv: Vec<usize>,
+    head_dim: usize,
+    head_dim_v: usize,
+}
+
 impl Context<'_> {
+    /// `token_embd`, scaled.
+    fn embedding(&mut self, scale: f32) -> Result<Embedding, ModelError> {
+        Ok(Embedding {
+            table: self.token_embd()?,
+            scale,
+            positions: None,
+            norm: None,
+        })
+    }
+
+    fn token_embd(&mut self) -> Result<Matrix, ModelError> {
+        self.tensors
+            .matrix("token_embd.weight", self.n_embd, self.n_vocab)
+    }
+
+    /// `output_norm`, then `output` or the embedding's table.
+    fn head(&mut self) -> Result<Head, ModelError> {
+        self.head_after("output_norm")
+    }
+
+    fn head_after(&mut self, norm: &str) -> Result<Head, ModelError> {
+        let norm = self.norm(norm)?;
+        let weight = match self.tensors.has("output.weight") {
+            true => self
+                .tensors
+                .matrix("output.weight", self.n_embd, self.n_vocab)?,
+            false => self.token_embd()?,
+        };
+        Ok(Head {
+            norm: Some(norm),
+            weight,
+            bias: self.tensors.optional_vector("output.bias", self.n_vocab)?,
+            scale: 1.0,
+            softcap: None,
+        })
+    }
+
+    /// The architecture's norm over the hidden width.
+    fn norm(&mut self, prefix: &str) -> Result<Norm, ModelError> {
+        let (kind, eps) = self.norm;
+        self.tensors.norm(prefix, kind, (self.n_embd, 1), eps)
+    }
+
+    /// Head counts and widths; a layer without attention has none.
+    fn widths(&self) -> Result<Widths, ModelError> {
+        const KV: &str = "attention.head_count_kv";
+        let n_head = self.hp.per_layer("attention.head_count", self.n_layer)?;
+        let n_head_kv = match self.hp.has(KV) {
+            true => self.hp.per_layer(KV, self.n_layer)?,
+            false => n_head.clone(),
+        };
+        for (&q, &kv) in n_head.iter().zip(&n_head_kv) {
+            if kv != 0 && (q == 0 || q % kv != 0) {
+                let problem = format!("does not divide the {q} query heads");
+                return Err(self.hp.bad(KV, kv, problem));
+            }
+        }
+        let most = n_head.iter().copied().max().unwrap_or(0).max(1);
+        let width = |key| -> Result<usize, ModelError> {
+            Ok(self.hp.optional_count(key)?.unwrap_or(self.n_embd / most))
+        };
+        Ok(Widths {
+            n_head,
+            n_head_kv,
+            head_dim: width("attention.key_length")?,
+            head_dim_v: width("attention.value_length")?,
+        })
+    }
+
+    fn n_ff(&self) -> Result<Vec<usize>, ModelError> {
+        self.hp.per_layer("feed_forward_length", self.n_layer)
+    }
+
     fn scaling(&self) -> Result<Scaling, ModelError> {
         Scaling::read(&self.hp, self.n_ctx_train)
     }
 
     /// `rope.dimension_count`, by default the whole head.
-    fn n_rot(&self) -> Result<usize, ModelError> {
+    fn n_rot(&self, head_dim: usize) -> Result<usize, ModelError> {
         const KEY: &str = "rope.dimension_count";
-        let n_rot = self.hp.optional_count(KEY)?.unwrap_or(self.head_dim);
-        if n_rot == 0 || n_rot % 2 != 0 || n_rot > self.head_dim {
-            return Err(self.hp.bad(
-                KEY,
-                n_rot,
-                format!(
-                    "an even number up to the head width {} is needed",
-                    self.head_dim
-                ),
-            ));
+        let n_rot = self.hp.optional_count(KEY)?.unwrap_or(head_dim);
+        if n_rot == 0 || n_rot % 2 != 0 || n_rot > head_dim {
+            let problem = format!("an even number up to the head width {head_dim} is needed");
+            return Err(self.hp.bad(KEY, n_rot, problem));
         }
         Ok(n_rot)
     }
 
-    fn norm(&mut self, prefix: &str) -> Result<Norm, ModelError> {
-        self.tensors.norm(prefix, self.n_embd, self.eps)
+    /// RoPE with the file's base, scaling and frequency factors.
+    fn rope(&mut self, pairs: RopePairs, head_dim: usize) -> Result<Rope, ModelError> {
+        let n_rot = self.n_rot(head_dim)?;
+        let factors = self
+            .tensors
+            .optional_vector("rope_freqs.weight", n_rot / 2)?;
+        let (base, attn_factor) = (self.rope_base()?, self.attn_factor()?);
+        let scaling = self.scaling()?;
+        Ok(Rope::new(
+            pairs,
+            n_rot,
+            base,
+            &scaling,
+            factors.as_ref(),
+            attn_factor,
+        ))
+    }
+
+    fn rope_base(&self) -> Result<f32, ModelError> {
+        Ok(self.hp.optional_float("rope.freq_base")?.unwrap_or(10000.0))
+    }
+
+    fn attn_factor(&self) -> Result<f32, ModelError> {
+        Ok(self
+            .hp
+            .optional_float("rope.scaling.attn_factor")?
+            .unwrap_or(1.0))
     }
 
     /// Query, key and value projections of layer `i`, split or fused.
-    fn qkv(&mut self, i: usize) -> Result<[Linear; 3], ModelError> {
+    fn qkv(&mut self, i: usize, w: &Widths) -> Result<[Linear; 3], ModelError> {
         let d = self.n_embd;
         let widths = [
-            self.n_head[i] * self.head_dim,
-            self.n_head_kv[i] * self.head_dim,
-            self.n_head_kv[i] * self.head_dim_v,
+            w.n_head[i] * w.head_dim,
+            w.n_head_kv[i] * w.head_dim,
+            w.n_head_kv[i] * w.head_dim_v,
         ];
         if !self.tensors.has(&format!("blk.{i}.attn_qkv.weight")) {
             let mut linear =
@@ -195,37 +320,189 @@ impl Context<'_> {
             .linear(&format!("blk.{i}.attn_qkv"), d, widths.iter().sum())?;
         let mut first = 0;
         Ok(widths.map(|n| {
-            let part = rows(&fused, first, n);
+            let part = fused.rows(first, n);
             first += n;
             part
         }))
     }
 
-    /// The gated feed-forward network of layer `i`.
-    fn ffn(&mut self, i: usize, activation: Activation) -> Result<Ffn, ModelError> {
-        let (d, n_ff) = (self.n_embd, self.n_ff[i]);
+    /// Plain attention of layer `i`: no norms, no RoPE, everything visible,
+    /// scores scaled by the key width.
+    fn attention(&mut self, i: usize, w: &Widths) -> Result<Attention, ModelError> {
+        let [q, k, v] = self.qkv(i, w)?;
+        let n_mixed = w.n_head[i] * w.head_dim_v;
+        Ok(Attention {
+            heads: Heads {
+                n_head: w.n_head[i],
+                n_head_kv: w.n_head_kv[i],
+                head_dim: w.head_dim,
+                head_dim_v: w.head_dim_v,
+                span: Span::All,
+                scale: 1.0 / (w.head_dim as f32).sqrt(),
+                softcap: None,
+                sinks: None,
+            },
+            q,
+            k,
+            v,
+            output: self
+                .tensors
+                .linear(&format!("blk.{i}.attn_output"), n_mixed, self.n_embd)?,
+            qk_norm: None,
+            rope: None,
+            temperature: None,
+            gate: None,
+            sub_norm: None,
+        })
+    }
+
+    /// The feed-forward network of layer `i`, gated where the file has a gate.
+    fn ffn(&mut self, i: usize, n_ff: usize, activation: Activation) -> Result<Ffn, ModelError> {
+        self.ffn_named(&format!("blk.{i}.ffn"), "", n_ff, activation)
+    }
+
+    /// The network with the tensors `PREFIX_{gate,up,down}SUFFIX`.
+    fn ffn_named(
+        &mut self,
+        prefix: &str,
+        suffix: &str,
+        n_ff: usize,
+        activation: Activation,
+    ) -> Result<Ffn, ModelError> {
+        let d = self.n_embd;
+        let name = |part: &str| format!("{prefix}_{part}{suffix}");
+        let gate = match self.tensors.has(&format!("{}.weight", name("gate"))) {
+            true => Some(self.tensors.linear(&name("gate"), d, n_ff)?),
+            false => None,
+        };
         Ok(Ffn {
             n_ff,
             activation,
-            gate: self.tensors.linear(&format!("blk.{i}.ffn_gate"), d, n_ff)?,
-            up: self.tensors.linear(&format!("blk.{i}.ffn_up"), d, n_ff)?,
-            down: self.tensors.linear(&format!("blk.{i}.ffn_down"), n_ff, d)?,
+            gate,
+            up: self.tensors.linear(&name("up"), d, n_ff)?,
+            down: self.tensors.linear(&name("down"), n_ff, d)?,
+            sub_norm: None,
         })
     }
 }
 
-/// The outputs `[first, first + n)` of a linear map.
-fn rows(linear: &Linear, first: usize, n: usize) -> Linear {
-    Linear {
-        weight: linear.weight.rows(first, n),
-        bias: linear.bias.as_ref().map(|b| super::Vector {
-            tensor: b.tensor.clone(),
-            values: b.values[first..first + n].to_vec(),
-        }),
+impl Linear {
+    /// A map without bias.
+    fn unbiased(weight: Matrix) -> Self {
+        Linear {
+            weight,
+            bias: None,
+            scale: 1.0,
+        }
+    }
+
+    /// The outputs `[first, first + n)`.
+    fn rows(&self, first: usize, n: usize) -> Self {
+        self.runs(first, n, n, n)
+    }
+
+    /// `n` outputs in runs of `run`, `step` from start to start.
+    fn runs(&self, first: usize, n: usize, run: usize, step: usize) -> Self {
+        Linear {
+            weight: self.weight.runs(first, n, run, step),
+            bias: self.bias.as_ref().map(|b| {
+                let row = |o: usize| first + o / run * step + o % run;
+                Vector {
+                    tensor: b.tensor.clone(),
+                    values: (0..n).map(|o| b.values[row(o)]).collect(),
+                }
+            }),
+            scale: self.scale,
+        }
     }
 }
 
-/// A linear map without bias.
-fn unbiased(weight: Matrix) -> Linear {
-    Linear { weight, bias: None }
+/// A residual block with one branch.
+fn block(pre_norm: Option<Norm>, mixer: Mixer, post_norm: Option<Norm>) -> Residual {
+    Residual {
+        branches: vec![branch(pre_norm, mixer, post_norm)],
+    }
+}
+
+fn branch(pre_norm: Option<Norm>, mixer: Mixer, post_norm: Option<Norm>) -> Branch {
+    Branch {
+        pre_norm,
+        mixer,
+        post_norm,
+        scale: 1.0,
+    }
+}
+
+impl Context<'_> {
+    /// The usual layers: `x += attention(attn_norm(x))`, then
+    /// `x += ffn(ffn_norm(x))`.
+    fn pre_norm_layers(
+        &mut self,
+        ffn_norm: &str,
+        mut attention: impl FnMut(&mut Self, usize) -> Result<Mixer, ModelError>,
+        mut ffn: impl FnMut(&mut Self, usize) -> Result<Mixer, ModelError>,
+    ) -> Result<Vec<Layer>, ModelError> {
+        let n_layer = self.n_layer;
+        let layer = |i| {
+            let attn_norm = self.norm(&format!("blk.{i}.attn_norm"))?;
+            let ffn_norm = self.norm(&format!("blk.{i}.{ffn_norm}"))?;
+            Ok(Layer {
+                blocks: vec![
+                    block(Some(attn_norm), attention(self, i)?, None),
+                    block(Some(ffn_norm), ffn(self, i)?, None),
+                ],
+            })
+        };
+        (0..n_layer).map(layer).collect()
+    }
+
+    /// Norms of query and key heads, each with one weight for all heads.
+    fn qk_norm(&mut self, i: usize, w: &Widths, after_rope: bool) -> Result<QkNorm, ModelError> {
+        let (kind, eps) = self.norm;
+        let mut norm = |part: &str| {
+            let name = format!("blk.{i}.attn_{part}_norm");
+            self.tensors.norm(&name, kind, (w.head_dim, 1), eps)
+        };
+        Ok(QkNorm {
+            q: norm("q")?,
+            k: norm("k")?,
+            after_rope,
+        })
+    }
+
+    /// Norms over the whole width of queries and keys.
+    fn wide_qk_norm(&mut self, i: usize, w: &Widths) -> Result<QkNorm, ModelError> {
+        let (kind, eps) = self.norm;
+        let mut norm = |part: &str, n_head: usize| {
+            let name = format!("blk.{i}.attn_{part}_norm");
+            self.tensors
+                .norm(&name, kind, (n_head * w.head_dim, 1), eps)
+        };
+        Ok(QkNorm {
+            q: norm("q", w.n_head[i])?,
+            k: norm("k", w.n_head_kv[i])?,
+            after_rope: false,
+        })
+    }
+
+    /// The sliding window, where the file has one.
+    fn window(&self) -> Result<Option<usize>, ModelError> {
+        let n = self.hp.optional_count("attention.sliding_window")?;
+        Ok(n.filter(|&n| n > 0))
+    }
+
+    /// The spans of all layers: windows in periods whose last layer sees all.
+    fn spans(&self, window: Option<usize>, period: usize) -> Result<Vec<Span>, ModelError> {
+        let Some(window) = window else {
+            return Ok(vec![Span::All; self.n_layer]);
+        };
+        let slides = self.hp.sliding_pattern(self.n_layer, period)?;
+        Ok(slides
+            .into_iter()
+            .map(|slides| match slides {
+                true => Span::Window(window),
+                false => Span::All,
+            })
+            .collect())
+    }
 }

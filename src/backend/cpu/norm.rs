@@ -1,0 +1,19 @@
+//! Norms with their weights.
+
+use super::isa::Isa;
+use super::math;
+use crate::model::{Norm, NormKind};
+
+/// `xs ← norm(xs)`, for every run of the norm's width.
+pub(super) fn apply(isa: Isa, norm: &Norm, xs: &mut [f32]) {
+    match norm.kind {
+        NormKind::Rms => math::rms_normalize(isa, xs, norm.width, norm.eps),
+        NormKind::Layer => math::layer_normalize(isa, xs, norm.width, norm.eps),
+    }
+    if let Some(weight) = &norm.weight {
+        math::mul_rows(isa, xs, &weight.values);
+    }
+    if let Some(bias) = &norm.bias {
+        math::add_bias(isa, xs, &bias.values);
+    }
+}

@@ -1,0 +1,10 @@
+//! `pplx run`, `score` and `inspect` as a user types them, on models that the
+//! tests make: files, figures, messages and exit codes.
+
+mod inspect;
+mod project;
+mod run;
+mod score;
+mod split;
+#[path = "../support/mod.rs"]
+mod support;

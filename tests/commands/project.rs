@@ -1,0 +1,113 @@
+//! A project folder, and what pplx makes of it.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::support::tiny::{Tiny, text};
+
+/// A line of a CSV file, by column.
+pub type Line = HashMap<String, String>;
+
+pub struct Project(tempfile::TempDir);
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ended {
+    /// Stdout of a command that went well.
+    pub fn good(self) -> String {
+        assert_eq!(self.code, Some(0), "{}", self.stderr);
+        self.stdout
+    }
+
+    /// The message of a command that ended with `code`.
+    pub fn bad(self, code: i32) -> String {
+        assert_eq!(self.code, Some(code), "{}{}", self.stdout, self.stderr);
+        self.stderr
+    }
+}
+
+impl Project {
+    /// A llama and a gemma3 in `m/`, and a text of some 1,700 tokens.
+    pub fn new() -> Self {
+        let project = Self(tempfile::tempdir().unwrap());
+        for folder in ["experiments", "m", "c"] {
+            std::fs::create_dir(project.path(folder)).unwrap();
+        }
+        Tiny::llama().write(project.path("m/llama.gguf"));
+        Tiny::gemma3().write(project.path("m/gemma3.gguf"));
+        project.write("c/t.txt", &text(500));
+        project
+    }
+
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    pub fn write(&self, path: &str, text: &str) {
+        std::fs::write(self.path(path), text).unwrap();
+    }
+
+    pub fn read(&self, path: &str) -> String {
+        let path = self.path(path);
+        std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    }
+
+    pub fn pplx(&self, arguments: &[&str]) -> Ended {
+        self.pplx_with(arguments, &[])
+    }
+
+    pub fn pplx_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pplx"));
+        command.current_dir(self.0.path()).args(arguments);
+        // The tests' own variables are no settings of the program.
+        command
+            .env_remove("PPLX_TEST_MODELS")
+            .env_remove("PPLX_SHARED");
+        command.env("PPLX_CACHE", self.path("cache"));
+        let output = command.envs(variables.iter().copied()).output().unwrap();
+        Ended {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    pub fn lines(&self, path: &str) -> Vec<Line> {
+        let mut reader = csv::Reader::from_path(self.path(path)).unwrap();
+        reader.deserialize().map(|line| line.unwrap()).collect()
+    }
+
+    /// Rewrites a CSV file: `edit` returns whether a line stays.
+    pub fn edit(&self, path: &str, mut edit: impl FnMut(&mut Line) -> bool) {
+        let columns = csv::Reader::from_path(self.path(path))
+            .unwrap()
+            .headers()
+            .unwrap()
+            .clone();
+        let lines = self.lines(path);
+        let mut writer = csv::Writer::from_path(self.path(path)).unwrap();
+        writer.write_record(&columns).unwrap();
+        for mut line in lines {
+            if edit(&mut line) {
+                writer
+                    .write_record(columns.iter().map(|c| &line[c]))
+                    .unwrap();
+            }
+        }
+        writer.flush().unwrap();
+    }
+}
+
+/// The number in a column.
+pub fn number(line: &Line, column: &str) -> f64 {
+    let text = &line[column];
+    text.parse()
+        .unwrap_or_else(|_| panic!("{column} holds '{text}'"))
+}

@@ -1,0 +1,12 @@
+//! The evaluator over the CPU backend, on models that the tests make.
+
+mod closed_form;
+mod features;
+mod invariance;
+mod model_errors;
+mod not_finite;
+mod prefixes;
+mod reference;
+#[path = "../support/mod.rs"]
+mod support;
+mod teacher_forced;
