@@ -55,6 +55,7 @@ impl Project {
             .current_dir(folder)
             .args(["plan", file])
             .env("PPLX_SHARED", "/elsewhere")
+            .env_remove("PPLX_MODELS")
             .env("PPLX_CACHE", "/elsewhere")
             .env("PPLX_API_KEY", "not ours");
         command

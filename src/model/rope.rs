@@ -61,8 +61,13 @@ pub(super) struct Yarn {
 
 impl Scaling {
     /// Reads the `rope.scaling.*` keys as llama.cpp does: the type defaults to
-    /// linear and the factor to 1.
-    pub fn read(hp: &Hparams, n_ctx_train: usize) -> Result<Self, ModelError> {
+    /// linear and the factor to 1. LongRoPE's factors are tensors: it is known
+    /// only to architectures that take them.
+    pub fn read(
+        hp: &Hparams,
+        n_ctx_train: usize,
+        has_long_factors: bool,
+    ) -> Result<Self, ModelError> {
         let factor = match hp.nonzero_float("rope.scaling.factor")? {
             Some(f) => f,
             None => hp.nonzero_float("rope.scale_linear")?.unwrap_or(1.0),
@@ -71,8 +76,8 @@ impl Scaling {
             return Err(hp.bad("rope.scaling.factor", factor, "a positive number is needed"));
         }
         match hp.optional_string("rope.scaling.type")? {
-            // LongRoPE's factors are tensors; the architecture asks for them.
-            Some("none" | "longrope") => Ok(Scaling::None),
+            Some("none") => Ok(Scaling::None),
+            Some("longrope") if has_long_factors => Ok(Scaling::None),
             None | Some("linear") if factor == 1.0 => Ok(Scaling::None),
             None | Some("linear") => Ok(Scaling::Linear { factor }),
             Some("yarn") => {

@@ -2,6 +2,7 @@
 //! built, so that a backend can rely on them.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use super::error::ModelError;
 use super::{Linear, Norm, NormKind};
@@ -250,15 +251,15 @@ impl<'a> Tensors<'a> {
         }
     }
 
-    /// Leaves the tensors of the layers from `first` on out of account.
-    pub fn ignore_layers_from(&mut self, first: usize) {
-        let is_beyond = |name: &str| {
+    /// Leaves the tensors of these layers out of account.
+    pub fn ignore_layers(&mut self, layers: Range<usize>) {
+        let is_ignored = |name: &str| {
             let layer = name.strip_prefix("blk.").and_then(|n| n.split('.').next());
-            layer.is_some_and(|n| n.parse().is_ok_and(|n: usize| n >= first))
+            layer.is_some_and(|n| n.parse().is_ok_and(|n: usize| layers.contains(&n)))
         };
         let names = self.gguf.tensors().iter().map(|t| t.name.as_str());
-        let beyond = names.filter(|n| is_beyond(n)).map(str::to_owned);
-        self.used.extend(beyond);
+        let ignored = names.filter(|n| is_ignored(n)).map(str::to_owned);
+        self.used.extend(ignored);
     }
 
     /// Refuses the file if a tensor has not been taken.

@@ -341,6 +341,6 @@ fn reference_rows_join_and_near_misses_are_said() {
     let near = row(&project, LLAMA_48);
     assert_eq!(near["ref_ppl"], "");
     let expected = format!("reference row has 2 windows, this run {}", near["windows"]);
-    assert_eq!(near["note"], expected);
-    assert_eq!(row(&project, GEMMA_32)["note"], "");
+    assert_eq!(near["ref_note"], expected);
+    assert_eq!(row(&project, GEMMA_32)["ref_note"], "");
 }

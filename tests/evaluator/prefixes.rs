@@ -160,7 +160,7 @@ impl PerplexityModel for LastRow<'_> {
                 .take(s.targets.len())
                 .map(|len| &s.tokens[..len])
                 .collect();
-            let mut hidden = self.0.embed(&prefixes, 64)?;
+            let mut hidden = self.0.embed(&prefixes, s.n_ctx)?;
             window.reset_state();
             window.forward(&mut hidden)?;
             let mut rows = 0;

@@ -132,7 +132,7 @@ impl Reference<'_> {
     fn attention(&self, i: usize, xs: &[Row]) -> Vec<Row> {
         let slides = self.gemma() && {
             let period = self.count("attention.sliding_window_pattern");
-            (i + 1) % period != 0
+            !(i + 1).is_multiple_of(period)
         };
         let window = match slides {
             true => self.count("attention.sliding_window"),
@@ -168,10 +168,11 @@ impl Reference<'_> {
                 });
                 let weights: Row = weights.collect();
                 let sum: f64 = weights.iter().sum();
-                for c in kv * dim..(kv + 1) * dim {
+                let columns = kv * dim..(kv + 1) * dim;
+                mixed.extend(columns.map(|c| {
                     let terms = seen.clone().zip(&weights).map(|(j, w)| w * values[j][c]);
-                    mixed.push(terms.sum::<f64>() / sum);
-                }
+                    terms.sum::<f64>() / sum
+                }));
             }
             part("output", &mixed)
         };

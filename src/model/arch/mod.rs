@@ -82,9 +82,10 @@ pub(super) fn build(gguf: Arc<Gguf>) -> Result<Model, ModelError> {
         });
     };
     let n_embd = hp.count("embedding_length")?;
+    let (n_layer, n_mtp) = n_layer(&hp)?;
     let mut context = Context {
         n_embd,
-        n_layer: n_layer(&hp)?,
+        n_layer,
         n_ctx_train: hp.count("context_length")?,
         n_vocab: n_vocab(&hp, &gguf, n_embd)?,
         norm: norm_kind(&hp)?,
@@ -93,7 +94,7 @@ pub(super) fn build(gguf: Arc<Gguf>) -> Result<Model, ModelError> {
     };
     // Blocks for multi-token prediction come after the layers that make the
     // logits, and take no part in them.
-    context.tensors.ignore_layers_from(context.n_layer);
+    context.tensors.ignore_layers(n_layer..n_layer + n_mtp);
     let parts = build(&mut context)?;
     let (n_ctx_train, n_vocab) = (context.n_ctx_train, context.n_vocab);
     context.tensors.finish(&architecture)?;
@@ -109,15 +110,15 @@ pub(super) fn build(gguf: Arc<Gguf>) -> Result<Model, ModelError> {
     })
 }
 
-/// Layers that make the logits.
-fn n_layer(hp: &Hparams) -> Result<usize, ModelError> {
+/// Layers that make the logits, and blocks for multi-token prediction.
+fn n_layer(hp: &Hparams) -> Result<(usize, usize), ModelError> {
     const MTP: &str = "nextn_predict_layers";
     let (all, mtp) = (
         hp.count("block_count")?,
         hp.optional_count(MTP)?.unwrap_or(0),
     );
     match all.checked_sub(mtp) {
-        Some(n) if n > 0 => Ok(n),
+        Some(n) if n > 0 => Ok((n, mtp)),
         _ => Err(hp.bad(MTP, mtp, format!("the file has {all} blocks"))),
     }
 }
@@ -255,7 +256,7 @@ impl Context<'_> {
     }
 
     fn scaling(&self) -> Result<Scaling, ModelError> {
-        Scaling::read(&self.hp, self.n_ctx_train)
+        Scaling::read(&self.hp, self.n_ctx_train, false)
     }
 
     /// `rope.dimension_count`, by default the whole head.

@@ -1,7 +1,7 @@
 //! `phi3`: fused projections, LongRoPE.
 
 use super::{Context, Parts};
-use crate::model::rope::{Rope, RopePairs};
+use crate::model::rope::{Rope, RopePairs, Scaling};
 use crate::model::{Activation, Ffn, Mixer, ModelError};
 
 /// llama.cpp ignores the file's sliding window, and so do we.
@@ -32,7 +32,8 @@ fn rope(c: &mut Context, head_dim: usize) -> Result<Rope, ModelError> {
         c.tensors.optional_vector(&name, n_rot / 2)
     };
     let (short, long) = (factors("short")?, factors("long")?);
-    let (scaling, base) = (c.scaling()?, c.rope_base()?);
+    let scaling = Scaling::read(&c.hp, c.n_ctx_train, true)?;
+    let base = c.rope_base()?;
     let attn_factor = c.attn_factor()?;
     let pairs = RopePairs::Halves;
     let rope = Rope::new(pairs, n_rot, base, &scaling, short.as_ref(), attn_factor);
