@@ -1,5 +1,5 @@
-//! Block types that `candle-core` decodes as fast as we would. Its block structs
-//! can only be filled from raw bytes, which is this module's one unsafe line.
+//! Block types that `candle-core` decodes. Its block structs can only be filled
+//! from raw bytes, which is this module's one unsafe line.
 
 use candle_core::quantized::k_quants::{BlockQ2K, BlockQ3K, BlockQ8K, GgmlType};
 

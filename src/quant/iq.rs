@@ -20,27 +20,44 @@ fn even_signs(seven: u32) -> u8 {
     seven | (seven.count_ones() as u8 & 1) << 7
 }
 
-/// `y ← ± d · point`, negative where the sign bit is 1.
+/// Four times eight sign bits.
 #[inline(always)]
-fn signed<const N: usize>(d: f32, point: &[i8; N], signs: u8, y: &mut [f32; N]) {
-    for (j, y) in y.iter_mut().enumerate() {
-        let x = d * f32::from(point[j]);
-        *y = if signs >> j & 1 == 1 { -x } else { x };
+fn all_signs(sevens: u32) -> u32 {
+    let mut signs = [0; 4];
+    for (l, signs) in signs.iter_mut().enumerate() {
+        *signs = even_signs(sevens >> (7 * l));
+    }
+    u32::from_le_bytes(signs)
+}
+
+/// `y ← ± d · q` with a scale for each half; negative where the sign bit is 1.
+#[inline(always)]
+fn signed(d: [f32; 2], q: &[i8; 32], signs: u32, y: &mut [f32; 32]) {
+    for j in 0..32 {
+        let x = if j < 16 { d[0] } else { d[1] } * f32::from(q[j]);
+        y[j] = if signs >> j & 1 == 1 { -x } else { x };
     }
 }
 
-/// Two points of four values, which share a byte of signs.
+/// The nibble `i` of a byte, the low one first.
 #[inline(always)]
-fn signed_pair(d: f32, points: [&[i8; 4]; 2], signs: u8, y: &mut [f32; 8]) {
-    for (half, y) in y.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-        signed(d, points[half], signs >> (4 * half), y);
-    }
+fn nibble(byte: u8, i: usize) -> f32 {
+    f32::from(byte >> (4 * i) & 0xf)
 }
 
-/// The nibble `i` of packed 4-bit scales, low halves first.
+/// Scales of both halves, from 4 bits each.
 #[inline(always)]
-fn nibble(scales: &[u8], i: usize) -> f32 {
-    f32::from(scales[i / 2] >> (4 * (i % 2)) & 0xf)
+fn quarter_scales(d: f32, scales: u8) -> [f32; 2] {
+    [
+        d * (0.5 + nibble(scales, 0)) * 0.25,
+        d * (0.5 + nibble(scales, 1)) * 0.25,
+    ]
+}
+
+/// The 32 values of points.
+#[inline(always)]
+fn flat<const N: usize>(points: &[[i8; N]]) -> &[i8; 32] {
+    part(points.as_flattened(), 0)
 }
 
 /// f16 scale; for each 32 elements four indices in a byte each, then 4 × 7 sign
@@ -52,10 +69,11 @@ pub(super) fn iq2_xxs(b: &[u8; 66], y: &mut [f32; 256]) {
         let indices: &[u8; 4] = part(b, 2 + 8 * i);
         let rest = u32_at(b, 6 + 8 * i);
         let d = d * (0.5 + (rest >> 28) as f32) * 0.25;
-        for (l, y) in y.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            let point = &grids::IQ2_XXS[usize::from(indices[l])];
-            signed(d, point, even_signs(rest >> (7 * l)), y);
+        let mut q = [[0; 8]; 4];
+        for l in 0..4 {
+            q[l] = grids::IQ2_XXS[usize::from(indices[l])];
         }
+        signed([d; 2], flat(&q), all_signs(rest), y);
     }
 }
 
@@ -64,13 +82,15 @@ pub(super) fn iq2_xxs(b: &[u8; 66], y: &mut [f32; 256]) {
 #[inline(always)]
 pub(super) fn iq2_xs(b: &[u8; 74], y: &mut [f32; 256]) {
     let d = f16_at(b, 0);
-    for (i, y) in y.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-        let d = d * (0.5 + nibble(&b[66..], i)) * 0.25;
-        for (l, y) in y.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            let q = u16_at(b, 2 + 2 * (2 * i + l));
-            let point = &grids::IQ2_XS[usize::from(q & 511)];
-            signed(d, point, even_signs(u32::from(q >> 9)), y);
+    for (i, y) in y.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let (mut q, mut signs) = ([[0; 8]; 4], [0; 4]);
+        for l in 0..4 {
+            let bits = u16_at(b, 2 + 2 * (4 * i + l));
+            q[l] = grids::IQ2_XS[usize::from(bits & 511)];
+            signs[l] = even_signs(u32::from(bits >> 9));
         }
+        let d = quarter_scales(d, b[66 + i]);
+        signed(d, flat(&q), u32::from_le_bytes(signs), y);
     }
 }
 
@@ -79,14 +99,15 @@ pub(super) fn iq2_xs(b: &[u8; 74], y: &mut [f32; 256]) {
 #[inline(always)]
 pub(super) fn iq2_s(b: &[u8; 82], y: &mut [f32; 256]) {
     let d = f16_at(b, 0);
-    for (i, y) in y.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-        let d = d * (0.5 + nibble(&b[74..], i)) * 0.25;
-        for (l, y) in y.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            let k = 2 * i + l;
-            let high = usize::from(b[66 + k / 4] >> (2 * (k % 4)) & 3);
-            let point = &grids::IQ2_S[usize::from(b[2 + k]) | high << 8];
-            signed(d, point, b[34 + k], y);
+    for (i, y) in y.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let indices: &[u8; 4] = part(b, 2 + 4 * i);
+        let high = usize::from(b[66 + i]);
+        let mut q = [[0; 8]; 4];
+        for l in 0..4 {
+            q[l] = grids::IQ2_S[usize::from(indices[l]) | (high >> (2 * l) & 3) << 8];
         }
+        let d = quarter_scales(d, b[74 + i]);
+        signed(d, flat(&q), u32_at(b, 34 + 4 * i), y);
     }
 }
 
@@ -96,13 +117,14 @@ pub(super) fn iq2_s(b: &[u8; 82], y: &mut [f32; 256]) {
 pub(super) fn iq3_xxs(b: &[u8; 98], y: &mut [f32; 256]) {
     let d = f16_at(b, 0);
     for (i, y) in y.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let indices: &[u8; 8] = part(b, 2 + 8 * i);
         let rest = u32_at(b, 66 + 4 * i);
         let d = d * (0.5 + (rest >> 28) as f32) * 0.5;
-        for (l, y) in y.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            let indices: &[u8; 2] = part(b, 2 + 8 * i + 2 * l);
-            let points = indices.map(|q| &grids::IQ3_XXS[usize::from(q)]);
-            signed_pair(d, points, even_signs(rest >> (7 * l)), y);
+        let mut q = [[0; 4]; 8];
+        for l in 0..8 {
+            q[l] = grids::IQ3_XXS[usize::from(indices[l])];
         }
+        signed([d; 2], flat(&q), all_signs(rest), y);
     }
 }
 
@@ -112,25 +134,23 @@ pub(super) fn iq3_xxs(b: &[u8; 98], y: &mut [f32; 256]) {
 pub(super) fn iq3_s(b: &[u8; 110], y: &mut [f32; 256]) {
     let d = f16_at(b, 0);
     for (i, y) in y.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-        let d = d * (1.0 + 2.0 * nibble(&b[106..], i));
+        let indices: &[u8; 8] = part(b, 2 + 8 * i);
         let high = usize::from(b[66 + i]);
-        for (l, y) in y.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            let points = [2 * l, 2 * l + 1].map(|k| {
-                let index = usize::from(b[2 + 8 * i + k]) | (high >> k & 1) << 8;
-                &grids::IQ3_S[index]
-            });
-            signed_pair(d, points, b[74 + 4 * i + l], y);
+        let d = d * (1.0 + 2.0 * nibble(b[106 + i / 2], i % 2));
+        let mut q = [[0; 4]; 8];
+        for l in 0..8 {
+            q[l] = grids::IQ3_S[usize::from(indices[l]) | (high >> l & 1) << 8];
         }
+        signed([d; 2], flat(&q), u32_at(b, 74 + 4 * i), y);
     }
 }
 
-/// `y ← d · (point ± 1/8)`
+/// `y ← d · (q ± 1/8)` with a scale for each half and a sign for each quarter.
 #[inline(always)]
-fn shifted(d: f32, index: usize, negative: bool, y: &mut [f32; 8]) {
-    let delta = if negative { -0.125 } else { 0.125 };
-    let point = &grids::IQ1_S[index];
-    for (y, &x) in y.iter_mut().zip(point) {
-        *y = d * (f32::from(x) + delta);
+fn shifted(d: [f32; 2], q: &[i8; 32], negative: [bool; 4], y: &mut [f32; 32]) {
+    for j in 0..32 {
+        let shift = if negative[j / 8] { -0.125 } else { 0.125 };
+        y[j] = if j < 16 { d[0] } else { d[1] } * (f32::from(q[j]) + shift);
     }
 }
 
@@ -140,13 +160,15 @@ fn shifted(d: f32, index: usize, negative: bool, y: &mut [f32; 8]) {
 pub(super) fn iq1_s(b: &[u8; 50], y: &mut [f32; 256]) {
     let d = f16_at(b, 0);
     for (i, y) in y.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let indices: &[u8; 4] = part(b, 2 + 4 * i);
         let rest = u16_at(b, 34 + 2 * i);
         let d = d * f32::from(2 * (rest >> 12 & 7) + 1);
-        for (l, y) in y.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        let mut q = [[0; 8]; 4];
+        for l in 0..4 {
             let high = usize::from(rest >> (3 * l) & 7);
-            let index = usize::from(b[2 + 4 * i + l]) | high << 8;
-            shifted(d, index, rest & 0x8000 != 0, y);
+            q[l] = grids::IQ1_S[usize::from(indices[l]) | high << 8];
         }
+        shifted([d; 2], flat(&q), [rest & 0x8000 != 0; 4], y);
     }
 }
 
@@ -155,17 +177,28 @@ pub(super) fn iq1_s(b: &[u8; 50], y: &mut [f32; 256]) {
 /// is spread over the high nibbles of these.
 #[inline(always)]
 pub(super) fn iq1_m(b: &[u8; 56], y: &mut [f32; 256]) {
-    let scales: [u16; 4] = std::array::from_fn(|i| u16_at(b, 48 + 2 * i));
-    let bits = scales.iter().rev().fold(0, |bits, s| bits << 4 | s >> 12);
-    let d = half::f16::from_bits(bits).to_f32_const();
-    for (i, y) in y.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-        let scale = scales[i / 4] >> (3 * (i % 4)) & 7;
-        let d = d * f32::from(2 * scale + 1);
-        for (l, y) in y.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            let rest = b[32 + i] >> (4 * l);
-            let index = usize::from(b[2 * i + l]) | usize::from(rest & 7) << 8;
-            shifted(d, index, rest & 8 != 0, y);
+    let scales = u64::from_le_bytes(*part(b, 48));
+    let mut bits = 0;
+    for i in 0..4 {
+        bits |= (scales >> (16 * i + 12) & 0xf) << (4 * i);
+    }
+    let d = half::f16::from_bits(bits as u16).to_f32_const();
+    for (i, y) in y.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let indices: &[u8; 4] = part(b, 4 * i);
+        let rest = u16_at(b, 32 + 2 * i);
+        // Two scales for each 32, four in each 16 bits.
+        let scale = scales >> (16 * (i / 2) + 6 * (i % 2));
+        let d = [
+            d * (2 * (scale & 7) + 1) as f32,
+            d * (2 * (scale >> 3 & 7) + 1) as f32,
+        ];
+        let (mut q, mut negative) = ([[0; 8]; 4], [false; 4]);
+        for l in 0..4 {
+            let rest = rest >> (4 * l);
+            q[l] = grids::IQ1_S[usize::from(indices[l]) | usize::from(rest & 7) << 8];
+            negative[l] = rest & 8 != 0;
         }
+        shifted(d, flat(&q), negative, y);
     }
 }
 
@@ -174,11 +207,25 @@ const LEVELS: [i8; 16] = [
     -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113,
 ];
 
+/// The levels of both halves of a byte.
+static LEVEL_PAIRS: [[i8; 2]; 256] = {
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        pairs[byte] = [LEVELS[byte & 0xf], LEVELS[byte >> 4]];
+        byte += 1;
+    }
+    pairs
+};
+
 #[inline(always)]
 fn levels(d: f32, qs: &[u8; 16], y: &mut [f32; 32]) {
+    let mut q = [[0; 16]; 2];
     for j in 0..16 {
-        y[j] = d * f32::from(LEVELS[usize::from(qs[j] & 0xf)]);
-        y[j + 16] = d * f32::from(LEVELS[usize::from(qs[j] >> 4)]);
+        [q[0][j], q[1][j]] = LEVEL_PAIRS[usize::from(qs[j])];
+    }
+    for (y, &q) in y.iter_mut().zip(q.as_flattened()) {
+        *y = d * f32::from(q);
     }
 }
 
@@ -195,7 +242,7 @@ pub(super) fn iq4_xs(b: &[u8; 136], y: &mut [f32; 256]) {
     let high = u16_at(b, 2);
     for (i, y) in y.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let high = f32::from(high >> (2 * i) & 3);
-        let scale = nibble(&b[4..8], i) + 16.0 * high - 32.0;
+        let scale = nibble(b[4 + i / 2], i % 2) + 16.0 * high - 32.0;
         levels(d * scale, part(b, 8 + 16 * i), y);
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! Every decoder yields the same bits as the PyPI package `gguf`, on every
 //! instruction set. A decoder is a function from one block to its elements, with
-//! both sizes in its type; loops are plain, so that they vectorize. candle's
-//! decoders serve the types for which they are as fast.
+//! both sizes in its type, and plain loops. These vectorize where a loop has 32
+//! rounds or a long body; a short one is unrolled first. `benches/dequant.rs`
+//! shows it. candle's decoders serve Q2_K, Q3_K and Q8_K.
 
 mod candle;
 mod grids;
@@ -74,67 +75,71 @@ fn dequantize_with(
     }
 }
 
+/// Applies a decoder of one block to all blocks. A macro, since a function that
+/// takes a function is optimized before it is known for which instructions.
+macro_rules! each {
+    ($bytes:ident, $out:ident, $decoder:path) => {
+        for (block, y) in pairs($bytes, $out) {
+            $decoder(block, y);
+        }
+    };
+}
+
 multiversion! {
     /// Decodes whole blocks; `false` where the type cannot be decoded.
     fn decode(ty: BlockType, bytes: &[u8], out: &mut [f32]) -> bool {
         use BlockType::*;
         match ty {
-            F32 => each(bytes, out, |b, y: &mut [f32; 1]| y[0] = f32::from_le_bytes(*b)),
-            F16 => halves(bytes, out, half::f16::from_bits),
-            BF16 => halves(bytes, out, half::bf16::from_bits),
-            Q1_0 => each(bytes, out, simple::q1_0),
-            Q2_0 => each(bytes, out, simple::q2_0),
-            Q4_0 => each(bytes, out, simple::q4_0),
-            Q4_1 => each(bytes, out, simple::q4_1),
-            Q5_0 => each(bytes, out, simple::q5_0),
-            Q5_1 => each(bytes, out, simple::q5_1),
-            Q8_0 => each(bytes, out, simple::q8_0),
-            TQ1_0 => each(bytes, out, simple::tq1_0),
-            TQ2_0 => each(bytes, out, simple::tq2_0),
-            MXFP4 => each(bytes, out, simple::mxfp4),
-            NVFP4 => each(bytes, out, simple::nvfp4),
+            F32 => each!(bytes, out, simple::f32),
+            F16 => f16s(bytes, out),
+            BF16 => each!(bytes, out, simple::bf16),
+            Q1_0 => each!(bytes, out, simple::q1_0),
+            Q2_0 => each!(bytes, out, simple::q2_0),
+            Q4_0 => each!(bytes, out, simple::q4_0),
+            Q4_1 => each!(bytes, out, simple::q4_1),
+            Q5_0 => each!(bytes, out, simple::q5_0),
+            Q5_1 => each!(bytes, out, simple::q5_1),
+            Q8_0 => each!(bytes, out, simple::q8_0),
+            TQ1_0 => each!(bytes, out, simple::tq1_0),
+            TQ2_0 => each!(bytes, out, simple::tq2_0),
+            MXFP4 => each!(bytes, out, simple::mxfp4),
+            NVFP4 => each!(bytes, out, simple::nvfp4),
             Q2_K | Q3_K | Q8_K => candle::dequantize(ty, bytes, out),
-            Q4_K => each(bytes, out, k::q4_k),
-            Q5_K => each(bytes, out, k::q5_k),
-            Q6_K => each(bytes, out, k::q6_k),
-            IQ1_S => each(bytes, out, iq::iq1_s),
-            IQ1_M => each(bytes, out, iq::iq1_m),
-            IQ2_XXS => each(bytes, out, iq::iq2_xxs),
-            IQ2_XS => each(bytes, out, iq::iq2_xs),
-            IQ2_S => each(bytes, out, iq::iq2_s),
-            IQ3_XXS => each(bytes, out, iq::iq3_xxs),
-            IQ3_S => each(bytes, out, iq::iq3_s),
-            IQ4_NL => each(bytes, out, iq::iq4_nl),
-            IQ4_XS => each(bytes, out, iq::iq4_xs),
+            Q4_K => each!(bytes, out, k::q4_k),
+            Q5_K => each!(bytes, out, k::q5_k),
+            Q6_K => each!(bytes, out, k::q6_k),
+            IQ1_S => each!(bytes, out, iq::iq1_s),
+            IQ1_M => each!(bytes, out, iq::iq1_m),
+            IQ2_XXS => each!(bytes, out, iq::iq2_xxs),
+            IQ2_XS => each!(bytes, out, iq::iq2_xs),
+            IQ2_S => each!(bytes, out, iq::iq2_s),
+            IQ3_XXS => each!(bytes, out, iq::iq3_xxs),
+            IQ3_S => each!(bytes, out, iq::iq3_s),
+            IQ4_NL => each!(bytes, out, iq::iq4_nl),
+            IQ4_XS => each!(bytes, out, iq::iq4_xs),
             Q8_1 | I8 | I16 | I32 | I64 | F64 => return false,
         }
         true
     }
 }
 
-/// Applies a decoder of one block to all blocks.
+/// The blocks, each with the place of its elements.
 #[inline(always)]
-fn each<const BYTES: usize, const ELEMENTS: usize>(
-    bytes: &[u8],
-    out: &mut [f32],
-    decoder: impl Fn(&[u8; BYTES], &mut [f32; ELEMENTS]),
-) {
-    let blocks = bytes.as_chunks::<BYTES>().0;
-    for (block, y) in blocks.iter().zip(out.as_chunks_mut::<ELEMENTS>().0) {
-        decoder(block, y);
-    }
+fn pairs<'a, const BYTES: usize, const ELEMENTS: usize>(
+    bytes: &'a [u8],
+    out: &'a mut [f32],
+) -> impl Iterator<Item = (&'a [u8; BYTES], &'a mut [f32; ELEMENTS])> {
+    let blocks = bytes.as_chunks().0;
+    blocks.iter().zip(out.as_chunks_mut().0)
 }
 
-/// Converts 16-bit floats through `half`'s slice conversion (F16C where present).
-fn halves<T: Copy + Default>(bytes: &[u8], out: &mut [f32], from_bits: impl Fn(u16) -> T)
-where
-    [T]: HalfFloatSliceExt,
-{
+/// Converts f16 through `half`'s slice conversion (F16C where present).
+fn f16s(bytes: &[u8], out: &mut [f32]) {
     const RUN: usize = 256;
-    let mut run = [T::default(); RUN];
+    let mut run = [half::f16::ZERO; RUN];
     for (xs, bytes) in out.chunks_mut(RUN).zip(bytes.chunks(2 * RUN)) {
-        for (h, b) in run.iter_mut().zip(bytes.as_chunks::<2>().0) {
-            *h = from_bits(u16::from_le_bytes(*b));
+        for (h, b) in run.iter_mut().zip(bytes.as_chunks().0) {
+            *h = half::f16::from_le_bytes(*b);
         }
         run[..xs.len()].convert_to_f32_slice(xs);
     }
@@ -147,11 +152,11 @@ fn f16_at(block: &[u8], at: usize) -> f32 {
     half::f16::from_le_bytes(*part(block, at)).to_f32_const()
 }
 
-/// The `N` bytes of a block from byte `at` on.
+/// The `N` elements from `at` on.
 #[inline(always)]
-fn part<const N: usize>(block: &[u8], at: usize) -> &[u8; N] {
+fn part<T, const N: usize>(block: &[T], at: usize) -> &[T; N] {
     match block[at..].first_chunk() {
-        Some(bytes) => bytes,
-        None => unreachable!("a block ends before byte {}", at + N),
+        Some(part) => part,
+        None => unreachable!("a block ends before {}", at + N),
     }
 }

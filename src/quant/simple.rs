@@ -1,6 +1,18 @@
-//! Types with one level of scales. Formats: ggml's `ggml-common.h`.
+//! Plain types, and those with one level of scales. Formats: ggml's `ggml-common.h`.
 
 use super::{f16_at, part};
+
+/// One element.
+#[inline(always)]
+pub(super) fn f32(b: &[u8; 4], y: &mut [f32; 1]) {
+    y[0] = f32::from_le_bytes(*b);
+}
+
+/// One element: the upper half of an f32.
+#[inline(always)]
+pub(super) fn bf16(b: &[u8; 2], y: &mut [f32; 1]) {
+    y[0] = f32::from_bits(u32::from(u16::from_le_bytes(*b)) << 16);
+}
 
 /// 128 elements: f16 scale, a sign bit each.
 #[inline(always)]
@@ -25,7 +37,7 @@ pub(super) fn q2_0(b: &[u8; 18], y: &mut [f32; 64]) {
 }
 
 /// 32 elements: f16 scale, nibbles (all low halves first) less 8.
-#[inline(always)]
+#[inline] // With `always` the loop is unrolled too early: three times slower.
 pub(super) fn q4_0(b: &[u8; 18], y: &mut [f32; 32]) {
     let d = f16_at(b, 0);
     let qs: &[u8; 16] = part(b, 2);
@@ -36,7 +48,7 @@ pub(super) fn q4_0(b: &[u8; 18], y: &mut [f32; 32]) {
 }
 
 /// 32 elements: f16 scale and minimum, nibbles.
-#[inline(always)]
+#[inline] // As Q4_0.
 pub(super) fn q4_1(b: &[u8; 20], y: &mut [f32; 32]) {
     let (d, m) = (f16_at(b, 0), f16_at(b, 2));
     let qs: &[u8; 16] = part(b, 4);
@@ -46,26 +58,23 @@ pub(super) fn q4_1(b: &[u8; 20], y: &mut [f32; 32]) {
     }
 }
 
-/// The 32 values of 5 bits that have their fifth bits in a mask of their own.
+/// The values `j` and `j + 16` of 5 bits, whose fifth bits are in a mask.
 #[inline(always)]
-fn five_bits(high: &[u8; 4], qs: &[u8; 16]) -> [i32; 32] {
-    let high = u32::from_le_bytes(*high);
-    std::array::from_fn(|j| {
-        let low = match j {
-            0..16 => qs[j] & 0xf,
-            _ => qs[j - 16] >> 4,
-        };
-        (u32::from(low) | (high >> j & 1) << 4) as i32
-    })
+fn five_bits(high: u32, qs: &[u8; 16], j: usize) -> [i32; 2] {
+    let low = u32::from(qs[j] & 0xf) | (high >> j & 1) << 4;
+    let up = u32::from(qs[j] >> 4) | (high >> (j + 16) & 1) << 4;
+    [low as i32, up as i32]
 }
 
 /// 32 elements: f16 scale, 5 bits less 16.
 #[inline(always)]
 pub(super) fn q5_0(b: &[u8; 22], y: &mut [f32; 32]) {
     let d = f16_at(b, 0);
-    let q = five_bits(part(b, 2), part(b, 6));
-    for (y, q) in y.iter_mut().zip(q) {
-        *y = d * (q - 16) as f32;
+    let high = u32::from_le_bytes(*part(b, 2));
+    for j in 0..16 {
+        let [low, up] = five_bits(high, part(b, 6), j);
+        y[j] = d * (low - 16) as f32;
+        y[j + 16] = d * (up - 16) as f32;
     }
 }
 
@@ -73,9 +82,11 @@ pub(super) fn q5_0(b: &[u8; 22], y: &mut [f32; 32]) {
 #[inline(always)]
 pub(super) fn q5_1(b: &[u8; 24], y: &mut [f32; 32]) {
     let (d, m) = (f16_at(b, 0), f16_at(b, 2));
-    let q = five_bits(part(b, 4), part(b, 8));
-    for (y, q) in y.iter_mut().zip(q) {
-        *y = d * q as f32 + m;
+    let high = u32::from_le_bytes(*part(b, 4));
+    for j in 0..16 {
+        let [low, up] = five_bits(high, part(b, 8), j);
+        y[j] = d * low as f32 + m;
+        y[j + 16] = d * up as f32 + m;
     }
 }
 
@@ -97,7 +108,7 @@ pub(super) fn tq1_0(b: &[u8; 54], y: &mut [f32; 256]) {
     let d = f16_at(b, 52);
     let digit = |byte: u8, power: u8| {
         let q = u16::from(byte.wrapping_mul(power));
-        d * ((q * 3 >> 8) as i16 - 1) as f32
+        d * (((q * 3) >> 8) as i16 - 1) as f32
     };
     for (n, power) in POWERS.into_iter().enumerate() {
         for j in 0..32 {
