@@ -5,6 +5,7 @@
 
 mod block_type;
 mod error;
+mod header;
 mod metadata;
 mod reader;
 mod split;
