@@ -10,7 +10,6 @@ mod ffn;
 pub mod gemm;
 mod head;
 mod heads;
-mod isa;
 mod layer;
 mod math;
 mod mla;
@@ -30,6 +29,7 @@ use self::layer::LoadedLayer;
 use self::rope::RopeTable;
 use self::scratch::Pool;
 use super::{BackendError, Hidden, LayerWindow, LayerWindowModel, Stage, Target};
+use crate::isa;
 use crate::model::{Model, Rope};
 use crate::quant;
 

@@ -81,10 +81,6 @@ pub(super) fn build(gguf: Arc<Gguf>) -> Result<Model, ModelError> {
             supported: supported_architectures().join(", "),
         });
     };
-    if let Some(count) = gguf.metadata().u64("split.count")?.filter(|&n| n > 1) {
-        let part = gguf.metadata().u64("split.no")?.unwrap_or(0) + 1;
-        return Err(ModelError::Split { part, count });
-    }
     let n_embd = hp.count("embedding_length")?;
     let (n_layer, n_mtp) = n_layer(&hp)?;
     let mut context = Context {
