@@ -250,6 +250,14 @@ impl<'a> Tensors<'a> {
         }
     }
 
+    /// Counts the tensors whose names begin with `prefix` as used. The caller
+    /// says why the score does not depend on them.
+    pub fn ignore(&mut self, prefix: &str) {
+        let names = self.gguf.tensors().iter().map(|t| &t.name);
+        self.used
+            .extend(names.filter(|n| n.starts_with(prefix)).cloned());
+    }
+
     /// Refuses the file if a tensor has not been taken.
     pub fn finish(self, architecture: &str) -> Result<(), ModelError> {
         const SHOWN: usize = 5;

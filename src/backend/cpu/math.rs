@@ -9,7 +9,7 @@ const LANES: usize = 16;
 /// `f32::MAX`-sized above 88.3; NaN stays NaN. Cody–Waite reduction and a
 /// degree-7 polynomial.
 #[inline(always)]
-fn exp32(x: f32) -> f32 {
+pub fn exp32(x: f32) -> f32 {
     // Comparisons, not `max`/`min`, so that NaN passes through.
     let under = x < -87.3;
     let x = if x > 88.3 { 88.3 } else { x };
@@ -96,6 +96,115 @@ multiversion! {
     pub fn sigmoid_in_place(xs: &mut [f32]) {
         for x in xs {
             *x = sigmoid(*x);
+        }
+    }
+}
+
+multiversion! {
+    /// `x ← ln(1 + e^x)`.
+    pub fn softplus(xs: &mut [f32]) {
+        for x in xs {
+            // Beyond 20 the difference to x is below half an ulp.
+            if *x <= 20.0 {
+                *x = exp32(*x).ln_1p();
+            }
+        }
+    }
+}
+
+/// `tanh(x)`: an odd polynomial near 0 (Cephes), where `1 − 2/(e^(2|x|) + 1)`
+/// would cancel.
+#[inline(always)]
+fn tanh32(x: f32) -> f32 {
+    let square = x * x;
+    let p = square.mul_add(-5.704_988_7e-3, 2.063_908_9e-2);
+    let p = square.mul_add(p, -5.373_971_4e-2);
+    let p = square.mul_add(p, 1.333_144_2e-1);
+    let p = square.mul_add(p, -3.333_328_2e-1);
+    let small = (p * square).mul_add(x, x);
+    let large = (1.0 - 2.0 / (exp32(2.0 * x.abs()) + 1.0)).copysign(x);
+    if x.abs() < 0.625 { small } else { large }
+}
+
+multiversion! {
+    /// `x ← tanh(x)`.
+    pub fn tanh(xs: &mut [f32]) {
+        for x in xs {
+            *x = tanh32(*x);
+        }
+    }
+}
+
+multiversion! {
+    /// `x ← e^(scale · e^x)`, for decays.
+    pub fn exp_scaled_exp(xs: &mut [f32], scale: f32) {
+        for x in xs {
+            *x = exp32(scale * exp32(*x));
+        }
+    }
+}
+
+multiversion! {
+    /// `x ← e^(scale · σ(x))`, for decays.
+    pub fn exp_scaled_sigmoid(xs: &mut [f32], scale: f32) {
+        for x in xs {
+            *x = exp32(scale * sigmoid(*x));
+        }
+    }
+}
+
+multiversion! {
+    /// `out[t] ← x[t] + (x[t − 1] − x[t]) · lerp[t]` for rows of `width` values;
+    /// the row before the first is zero, and `lerp` may be one row for all.
+    pub fn blend_previous(out: &mut [f32], x: &[f32], lerp: &[f32], width: usize) {
+        for (t, out) in out.chunks_exact_mut(width).enumerate() {
+            let at = t * width;
+            let lerp = &lerp[at % lerp.len()..][..width];
+            let x_t = &x[at..][..width];
+            if t == 0 {
+                for ((o, x), l) in out.iter_mut().zip(x_t).zip(lerp) {
+                    *o = (-x).mul_add(*l, *x);
+                }
+                continue;
+            }
+            let before = &x[at - width..][..width];
+            for (((o, x), b), l) in out.iter_mut().zip(x_t).zip(before).zip(lerp) {
+                *o = (b - x).mul_add(*l, *x);
+            }
+        }
+    }
+}
+
+multiversion! {
+    /// `x ← x + (target − x) · t`.
+    pub fn lerp(xs: &mut [f32], targets: &[f32], ts: &[f32]) {
+        for ((x, target), t) in xs.iter_mut().zip(targets).zip(ts) {
+            *x = (target - *x).mul_add(*t, *x);
+        }
+    }
+}
+
+multiversion! {
+    /// `x ← x · (1 + (a − 1) · scale)`, `scale` being one row for all.
+    pub fn mul_scaled_rate(xs: &mut [f32], rates: &[f32], scale: &[f32]) {
+        let rows = xs.chunks_exact_mut(scale.len());
+        for (x, rate) in rows.zip(rates.chunks_exact(scale.len())) {
+            for ((x, a), s) in x.iter_mut().zip(rate).zip(scale) {
+                *x *= (a - 1.0).mul_add(*s, 1.0);
+            }
+        }
+    }
+}
+
+multiversion! {
+    /// `x ← x + v · Σ terms`, the sum running over each row of `width` values.
+    pub fn add_scaled_by_sums(xs: &mut [f32], vs: &[f32], terms: &[f32], width: usize) {
+        let rows = xs.chunks_exact_mut(width).zip(vs.chunks_exact(width));
+        for ((x, v), terms) in rows.zip(terms.chunks_exact(width)) {
+            let sum = sum64(terms, |t| t) as f32;
+            for (x, v) in x.iter_mut().zip(v) {
+                *x = sum.mul_add(*v, *x);
+            }
         }
     }
 }
@@ -237,6 +346,19 @@ multiversion! {
             let mean = mean as f32;
             for x in x {
                 *x = (*x - mean) * inv;
+            }
+        }
+    }
+}
+
+multiversion! {
+    /// Scales each row of `width` values by `1 / max(√(Σx² + eps), floor)`.
+    pub fn unit_length(xs: &mut [f32], width: usize, eps: f32, floor: f32) {
+        for x in xs.chunks_exact_mut(width) {
+            let length = (sum64(x, |v| v * v) + f64::from(eps)).sqrt();
+            let inv = (1.0 / length.max(f64::from(floor))) as f32;
+            for x in x {
+                *x *= inv;
             }
         }
     }

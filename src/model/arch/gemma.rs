@@ -74,6 +74,7 @@ pub(super) fn gemma3(c: &mut Context) -> Result<Parts, ModelError> {
                 )?,
                 around("ffn_norm", ffn, "post_ffw_norm")?,
             ],
+            rescale: 1.0,
         });
     }
     let mut head = c.head()?;

@@ -1,8 +1,16 @@
 //! The architectures: a table of names, and one small file for each family.
 
+mod falcon_h1;
 mod gemma;
+mod granite_hybrid;
+mod jamba;
+mod lfm2;
 mod llama;
+mod mamba;
 mod moe;
+mod nemotron_h;
+mod qwen_delta;
+mod rwkv;
 
 use std::sync::Arc;
 
@@ -26,7 +34,24 @@ struct Parts {
 type Build = fn(&mut Context) -> Result<Parts, ModelError>;
 
 /// `general.architecture` → how to build it.
-const ARCHITECTURES: &[(&str, Build)] = &[("gemma3", gemma::gemma3), ("llama", llama::llama)];
+const ARCHITECTURES: &[(&str, Build)] = &[
+    ("falcon-h1", falcon_h1::falcon_h1),
+    ("gemma3", gemma::gemma3),
+    ("granitehybrid", granite_hybrid::granite_hybrid),
+    ("jamba", jamba::jamba),
+    ("lfm2", lfm2::lfm2),
+    ("lfm2moe", lfm2::lfm2moe),
+    ("llama", llama::llama),
+    ("mamba", mamba::mamba),
+    ("mamba2", mamba::mamba2),
+    ("nemotron_h", nemotron_h::nemotron_h),
+    ("nemotron_h_moe", nemotron_h::nemotron_h),
+    ("qwen35", qwen_delta::qwen35),
+    ("qwen35moe", qwen_delta::qwen35moe),
+    ("qwen3next", qwen_delta::qwen3next),
+    ("rwkv6", rwkv::rwkv6),
+    ("rwkv7", rwkv::rwkv7),
+];
 
 /// The names that `general.architecture` may have, sorted.
 pub fn supported_architectures() -> Vec<&'static str> {
@@ -130,6 +155,23 @@ struct Widths {
 }
 
 impl Context<'_> {
+    /// Leaves out the trailing multi-token-prediction blocks that `block_count`
+    /// includes: they predict further tokens from the trunk's last hidden state
+    /// and have no part in the probability of the next one.
+    fn skip_mtp_blocks(&mut self) -> Result<(), ModelError> {
+        const KEY: &str = "nextn_predict_layers";
+        let n = self.hp.optional_count(KEY)?.unwrap_or(0);
+        if n >= self.n_layer {
+            let problem = format!("the model has {} blocks", self.n_layer);
+            return Err(self.hp.bad(KEY, n, problem));
+        }
+        for i in self.n_layer - n..self.n_layer {
+            self.tensors.ignore(&format!("blk.{i}."));
+        }
+        self.n_layer -= n;
+        Ok(())
+    }
+
     /// `token_embd`, scaled.
     fn embedding(&mut self, scale: f32) -> Result<Embedding, ModelError> {
         Ok(Embedding {
@@ -278,7 +320,17 @@ impl Context<'_> {
     /// Plain attention of layer `i`: no norms, no RoPE, everything visible,
     /// scores scaled by the key width.
     fn attention(&mut self, i: usize, w: &Widths) -> Result<Attention, ModelError> {
-        let [q, k, v] = self.qkv(i, w)?;
+        let qkv = self.qkv(i, w)?;
+        self.attention_over(qkv, i, w)
+    }
+
+    /// As [`Context::attention`], from the given projections.
+    fn attention_over(
+        &mut self,
+        [q, k, v]: [Linear; 3],
+        i: usize,
+        w: &Widths,
+    ) -> Result<Attention, ModelError> {
         let n_mixed = w.n_head[i] * w.head_dim_v;
         Ok(Attention {
             heads: Heads {
@@ -389,5 +441,6 @@ fn pre_norm_layer((attn_norm, attention): (Norm, Mixer), (ffn_norm, ffn): (Norm,
             block(Some(attn_norm), attention, None),
             block(Some(ffn_norm), ffn, None),
         ],
+        rescale: 1.0,
     }
 }
