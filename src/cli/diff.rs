@@ -16,7 +16,7 @@ Rows are joined by key. The *.windows.csv files beside the tables are used for t
 which --max-sigma judges where it can be made; else it judges the unpaired σ.
 
 Exit codes: 0 at least one row was compared, all could be, and all are within the gate; 1 a bound \
-is broken or a row was not measured; 2 a file is missing or malformed.")]
+is broken or a row was not measured; 2 wrong usage, or a file is missing or malformed.")]
 pub struct Args {
     /// The results to compare with: NAME.csv
     #[arg(value_name = "A.csv")]

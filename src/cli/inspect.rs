@@ -13,6 +13,10 @@ use crate::model::Model;
 use crate::tokenizer::{Options, Tokenizer};
 
 #[derive(clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 the file can be scored; 1 it cannot, and the output says why; \
+2 it cannot be read."
+)]
 pub struct Args {
     /// The model, a GGUF file.
     model: PathBuf,

@@ -28,6 +28,7 @@ pub struct Args {
     /// scored tokens.
     #[arg(long)]
     count_tokens: bool,
+    /// How to print the plan.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }

@@ -15,9 +15,11 @@ use crate::tokenizer;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "By default the geometry is llama-perplexity's: windows of CONTEXT tokens \
+    after_help = "By default the geometry is llama-perplexity's: windows of --ctx-size tokens \
 side by side, in which the second half is scored, and BOS in place of the first token where the \
-model asks for it."
+model asks for it. 'llama-perplexity -m M -f F -c N --chunks W' is 'pplx score M -f F -c N \
+--chunks W'.\n\
+Exit codes: 0 scored; 1 a value was not finite; 2 usage, or an input that cannot be scored."
 )]
 pub struct Args {
     /// The model, a GGUF file.

@@ -258,6 +258,17 @@ impl<'a> Tensors<'a> {
             .extend(names.filter(|n| n.starts_with(prefix)).cloned());
     }
 
+    /// Leaves the tensors of the layers from `first` on out of account.
+    pub fn ignore_layers_from(&mut self, first: usize) {
+        let is_beyond = |name: &str| {
+            let layer = name.strip_prefix("blk.").and_then(|n| n.split('.').next());
+            layer.is_some_and(|n| n.parse().is_ok_and(|n: usize| n >= first))
+        };
+        let names = self.gguf.tensors().iter().map(|t| t.name.as_str());
+        let beyond = names.filter(|n| is_beyond(n)).map(str::to_owned);
+        self.used.extend(beyond);
+    }
+
     /// Refuses the file if a tensor has not been taken.
     pub fn finish(self, architecture: &str) -> Result<(), ModelError> {
         const SHOWN: usize = 5;

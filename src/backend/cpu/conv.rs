@@ -53,3 +53,51 @@ multiversion! {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Vector;
+
+    fn values(n: usize, seed: f32) -> Vec<f32> {
+        (0..n).map(|i| (i as f32 * 0.7 + seed).sin()).collect()
+    }
+
+    #[test]
+    fn matches_f64_for_any_cut() {
+        for (len, n, width) in [(1, 5, 4), (2, 16, 4), (3, 7, 1), (70, 19, 3)] {
+            let x = values(len * n, 0.3);
+            let vector = |values| Vector {
+                tensor: String::new(),
+                values,
+            };
+            let spec = CausalConv {
+                n_channels: n,
+                width,
+                weight: vector(values(n * width, 1.1)),
+                bias: (width > 1).then(|| vector(values(n, 2.2))),
+            };
+            let conv = LoadedConv::load(&spec);
+            let mut bits: Option<Vec<u32>> = None;
+            for isa in Isa::available() {
+                for spread in [false, true] {
+                    let mut out = vec![f32::NAN; len * n];
+                    conv.apply(isa, spread, &x, &mut out);
+                    for t in 0..len {
+                        for c in 0..n {
+                            let mut want = spec.bias.as_ref().map_or(0.0, |b| b.values[c].into());
+                            for back in 0..width.min(t + 1) {
+                                let w = spec.weight.values[c * width + width - 1 - back];
+                                want += f64::from(w) * f64::from(x[(t - back) * n + c]);
+                            }
+                            let got = f64::from(out[t * n + c]);
+                            assert!((got - want).abs() < 1e-6, "{got} for {want} at {t}, {c}");
+                        }
+                    }
+                    let got: Vec<u32> = out.iter().map(|x| x.to_bits()).collect();
+                    assert!(*bits.get_or_insert_with(|| got.clone()) == got, "bits");
+                }
+            }
+        }
+    }
+}

@@ -18,6 +18,8 @@ use crate::backend::BackendError;
 use crate::gguf::Gguf;
 use crate::model::{Branch, Layer, Mixer, Rope};
 
+// A few values a layer: boxes would only cost readers.
+#[allow(clippy::large_enum_variant)]
 enum LoadedMixer<'m> {
     Attention(LoadedAttention<'m>),
     Mla(LoadedMla<'m>),

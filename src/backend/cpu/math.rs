@@ -117,10 +117,10 @@ multiversion! {
 #[inline(always)]
 fn tanh32(x: f32) -> f32 {
     let square = x * x;
-    let p = square.mul_add(-5.704_988_7e-3, 2.063_908_9e-2);
+    let p = square.mul_add(-5.704_988_7e-3, 2.063_909e-2);
     let p = square.mul_add(p, -5.373_971_4e-2);
     let p = square.mul_add(p, 1.333_144_2e-1);
-    let p = square.mul_add(p, -3.333_328_2e-1);
+    let p = square.mul_add(p, -3.333_328e-1);
     let small = (p * square).mul_add(x, x);
     let large = (1.0 - 2.0 / (exp32(2.0 * x.abs()) + 1.0)).copysign(x);
     if x.abs() < 0.625 { small } else { large }
@@ -571,6 +571,59 @@ mod tests {
                 let want_gelu = 0.5 * x * (1.0 + inner.tanh()) * u;
                 assert!((f64::from(silu[i]) - want_silu).abs() <= 1e-6 * (1e-2 + want_silu.abs()));
                 assert!((f64::from(gelu[i]) - want_gelu).abs() <= 1e-6 * (1e-1 + want_gelu.abs()));
+            }
+        });
+    }
+
+    #[test]
+    fn tanh_and_softplus_are_within_a_few_ulp() {
+        each_isa(|isa| {
+            let xs: Vec<f32> = [values(-95.0, 40.0, 20_001), values(-1.0, 1.0, 20_001)].concat();
+            let (mut t, mut s) = (xs.clone(), xs.clone());
+            tanh(isa, &mut t);
+            softplus(isa, &mut s);
+            for ((x, t), s) in xs.iter().zip(t).zip(s) {
+                let x = f64::from(*x);
+                let (tanh, softplus) = (x.tanh(), x.exp().ln_1p());
+                assert!(
+                    (f64::from(t) - tanh).abs() <= 5e-7 * tanh.abs(),
+                    "tanh({x})"
+                );
+                let tiny = f64::from(f32::MIN_POSITIVE);
+                assert!(
+                    (f64::from(s) - softplus).abs() <= 5e-7 * softplus + tiny,
+                    "softplus({x})"
+                );
+            }
+        });
+    }
+
+    #[test]
+    fn blends_and_lengths_match_their_formulas() {
+        let (x, lerps) = (values(-2.0, 2.0, 5 * 17), values(-1.0, 1.0, 5 * 17));
+        each_isa(|isa| {
+            for lerp in [&lerps[..17], &lerps[..]] {
+                let mut out = vec![f32::NAN; x.len()];
+                blend_previous(isa, &mut out, &x, lerp, 17);
+                for i in 0..x.len() {
+                    let before = if i < 17 { 0.0 } else { f64::from(x[i - 17]) };
+                    let (now, l) = (f64::from(x[i]), f64::from(lerp[i % lerp.len()]));
+                    let want = now + (before - now) * l;
+                    assert!((f64::from(out[i]) - want).abs() < 1e-6, "element {i}");
+                }
+            }
+            let mut units = x.clone();
+            units[..17].fill(0.0);
+            unit_length(isa, &mut units, 17, 0.0, 1e-12);
+            assert!(units[..17].iter().all(|&u| u == 0.0));
+            let length = |row: &[f32]| row.iter().map(|&u| f64::from(u).powi(2)).sum::<f64>();
+            for row in units.chunks(17).skip(1) {
+                assert!((length(row) - 1.0).abs() < 1e-6);
+            }
+            let mut short = x.clone();
+            unit_length(isa, &mut short, 17, 3.0, 0.0);
+            for (row, x) in short.chunks(17).zip(x.chunks(17)) {
+                assert!((length(row) - length(x) / (length(x) + 3.0)).abs() < 1e-6);
             }
         });
     }

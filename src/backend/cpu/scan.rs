@@ -240,3 +240,6 @@ multiversion! {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

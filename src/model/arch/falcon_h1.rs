@@ -1,8 +1,8 @@
 //! `falcon-h1`: attention and Mamba-2 side by side in every layer.
 
-use super::{Context, Parts, block, branch};
+use super::{Context, Parts, block, branch, layer};
 use crate::model::rope::RopePairs;
-use crate::model::{Activation, Layer, Mixer, ModelError, Norm, Residual};
+use crate::model::{Activation, Mixer, ModelError, Norm, Residual};
 
 pub(super) fn falcon_h1(c: &mut Context) -> Result<Parts, ModelError> {
     let (widths, n_ff) = (c.widths()?, c.n_ff()?);
@@ -19,15 +19,12 @@ pub(super) fn falcon_h1(c: &mut Context) -> Result<Parts, ModelError> {
             ..norm.clone()
         };
         let ffn = Mixer::Ffn(c.ffn(i, n_ff, Activation::Silu)?);
-        layers.push(Layer {
-            blocks: vec![
-                Residual {
-                    branches: mixers.map(|m| branch(Some(norm.clone()), m, None)).into(),
-                },
-                block(Some(ffn_norm), ffn, None),
-            ],
-            rescale: 1.0,
-        });
+        layers.push(layer(vec![
+            Residual {
+                branches: mixers.map(|m| branch(Some(norm.clone()), m, None)).into(),
+            },
+            block(Some(ffn_norm), ffn, None),
+        ]));
     }
     Ok(Parts {
         embedding: c.embedding(1.0)?,

@@ -2,9 +2,9 @@
 //! else attention with QK norm.
 
 use super::moe::MoeRules;
-use super::{Context, Parts, pre_norm_layer};
+use super::{Context, Parts};
 use crate::model::rope::RopePairs;
-use crate::model::{Activation, Gating, Mixer, ModelError, QkNorm, ShortConv, Span};
+use crate::model::{Activation, Gating, Mixer, ModelError, ShortConv, Span};
 
 pub(super) fn lfm2(c: &mut Context) -> Result<Parts, ModelError> {
     let n_layer = c.n_layer;
@@ -19,42 +19,30 @@ pub(super) fn lfm2moe(c: &mut Context) -> Result<Parts, ModelError> {
 fn build(c: &mut Context, n_dense: usize) -> Result<Parts, ModelError> {
     let (widths, n_ff) = (c.widths()?, c.n_ff()?);
     let rope = c.rope(RopePairs::Halves, widths.head_dim)?;
-    let window = c.hp.optional_count("attention.sliding_window")?;
-    let window = window.filter(|&n| n > 0);
-    let mut layers = Vec::with_capacity(c.n_layer);
-    for (i, &n_ff) in n_ff.iter().enumerate() {
-        let mixer = if widths.n_head_kv[i] == 0 {
-            Mixer::ShortConv(short_conv(c, i)?)
-        } else {
+    let span = c.window()?.map_or(Span::All, Span::Window);
+    let layers = c.pre_norm_layers(
+        "ffn_norm",
+        |c, i| {
+            if widths.n_head_kv[i] == 0 {
+                return Ok(Mixer::ShortConv(short_conv(c, i)?));
+            }
             let mut attention = c.attention(i, &widths)?;
-            let mut head_norm = |part: &str| {
-                let name = format!("blk.{i}.attn_{part}_norm");
-                c.tensors
-                    .norm(&name, c.norm.0, (widths.head_dim, 1), c.norm.1)
-            };
-            attention.qk_norm = Some(QkNorm {
-                q: head_norm("q")?,
-                k: head_norm("k")?,
-                after_rope: false,
-            });
+            attention.qk_norm = Some(c.qk_norm(i, &widths, false)?);
             attention.rope = Some(rope.clone());
-            attention.heads.span = window.map_or(Span::All, Span::Window);
-            Mixer::Attention(attention)
-        };
-        let ffn = if i < n_dense {
-            Mixer::Ffn(c.ffn(i, n_ff, Activation::Silu)?)
-        } else {
+            attention.heads.span = span;
+            Ok(Mixer::Attention(attention))
+        },
+        |c, i| {
+            if i < n_dense {
+                return Ok(Mixer::Ffn(c.ffn(i, n_ff[i], Activation::Silu)?));
+            }
             let rules = MoeRules {
                 gating: c.gating(Gating::Sigmoid)?,
-                ..MoeRules::softmax(c.hp.count("expert_feed_forward_length")?)
+                ..MoeRules::softmax(c.expert_width(i)?)
             };
-            Mixer::Moe(c.moe(i, &rules)?)
-        };
-        layers.push(pre_norm_layer(
-            (c.norm(&format!("blk.{i}.attn_norm"))?, mixer),
-            (c.norm(&format!("blk.{i}.ffn_norm"))?, ffn),
-        ));
-    }
+            Ok(Mixer::Moe(c.moe(i, &rules)?))
+        },
+    )?;
     Ok(Parts {
         embedding: c.embedding(1.0)?,
         layers,

@@ -1,8 +1,8 @@
 //! `mamba` (also FalconMamba) and `mamba2`: nothing but state spaces. Their layer
 //! kinds, as the metadata and tensors describe them, serve the hybrids too.
 
-use super::{Context, Parts, block};
-use crate::model::{CausalConv, Layer, Linear, Mamba1, Mamba2, Mixer, ModelError, Norm, NormKind};
+use super::{Context, Parts, block, layer};
+use crate::model::{CausalConv, Linear, Mamba1, Mamba2, Mixer, ModelError, Norm, NormKind};
 
 pub(super) fn mamba(c: &mut Context) -> Result<Parts, ModelError> {
     stack(c, |c, i| c.mamba1(i).map(Mixer::Mamba1))
@@ -19,10 +19,7 @@ fn stack(
     let mut layers = Vec::with_capacity(c.n_layer);
     for i in 0..c.n_layer {
         let norm = c.norm(&format!("blk.{i}.attn_norm"))?;
-        layers.push(Layer {
-            blocks: vec![block(Some(norm), mixer(c, i)?, None)],
-            rescale: 1.0,
-        });
+        layers.push(layer(vec![block(Some(norm), mixer(c, i)?, None)]));
     }
     Ok(Parts {
         embedding: c.embedding(1.0)?,
@@ -108,11 +105,11 @@ impl Context<'_> {
         let n_state = self.hp.count("ssm.state_size")?;
         let (n_head, n_group) = (self.hp.count(HEADS)?, self.hp.count(GROUPS)?);
         let width = self.hp.count("ssm.conv_kernel")?;
-        if n_inner % n_head != 0 {
+        if !n_inner.is_multiple_of(n_head) {
             let problem = format!("does not divide the inner width {n_inner}");
             return Err(self.hp.bad(HEADS, n_head, problem));
         }
-        if n_head % n_group != 0 {
+        if !n_head.is_multiple_of(n_group) {
             let problem = format!("does not divide the {n_head} heads");
             return Err(self.hp.bad(GROUPS, n_group, problem));
         }

@@ -1,14 +1,24 @@
 //! The architectures: a table of names, and one small file for each family.
 
+mod bitnet;
+mod cohere;
+mod deepseek;
 mod falcon_h1;
 mod gemma;
-mod granite_hybrid;
+mod gpt;
+mod granite;
 mod jamba;
 mod lfm2;
 mod llama;
+mod llama4;
 mod mamba;
+mod mixtures;
 mod moe;
 mod nemotron_h;
+mod olmo;
+mod openai;
+mod phi;
+mod qwen;
 mod qwen_delta;
 mod rwkv;
 
@@ -20,7 +30,7 @@ use super::rope::{Rope, RopePairs, Scaling};
 use super::tensors::{Matrix, Tensors};
 use super::{
     Activation, Attention, Branch, Embedding, Ffn, Head, Heads, Layer, Linear, Mixer, Model, Norm,
-    NormKind, Residual, Span, Vector,
+    NormKind, QkNorm, Residual, Span, Vector,
 };
 use crate::gguf::Gguf;
 
@@ -35,22 +45,47 @@ type Build = fn(&mut Context) -> Result<Parts, ModelError>;
 
 /// `general.architecture` → how to build it.
 const ARCHITECTURES: &[(&str, Build)] = &[
+    ("bitnet", bitnet::bitnet),
+    ("cohere2", cohere::cohere2),
+    ("command-r", cohere::command_r),
+    ("deepseek2", deepseek::deepseek2),
+    ("ernie4_5-moe", mixtures::ernie4_5_moe),
+    ("falcon", gpt::falcon),
     ("falcon-h1", falcon_h1::falcon_h1),
+    ("gemma", gemma::gemma),
+    ("gemma2", gemma::gemma2),
     ("gemma3", gemma::gemma3),
-    ("granitehybrid", granite_hybrid::granite_hybrid),
+    ("glm4moe", mixtures::glm4moe),
+    ("gpt-oss", openai::gpt_oss),
+    ("gpt2", gpt::gpt2),
+    ("gptneox", gpt::gptneox),
+    ("granite", granite::granite),
+    ("granitehybrid", granite::granite),
+    ("granitemoe", granite::granite),
+    ("hunyuan-moe", mixtures::hunyuan_moe),
     ("jamba", jamba::jamba),
     ("lfm2", lfm2::lfm2),
     ("lfm2moe", lfm2::lfm2moe),
     ("llama", llama::llama),
+    ("llama4", llama4::llama4),
     ("mamba", mamba::mamba),
     ("mamba2", mamba::mamba2),
+    ("minimax-m2", mixtures::minimax_m2),
     ("nemotron_h", nemotron_h::nemotron_h),
     ("nemotron_h_moe", nemotron_h::nemotron_h),
+    ("olmo2", olmo::olmo2),
+    ("phi3", phi::phi3),
+    ("qwen2", qwen::qwen2),
+    ("qwen2moe", qwen::qwen2moe),
+    ("qwen3", qwen::qwen3),
     ("qwen35", qwen_delta::qwen35),
     ("qwen35moe", qwen_delta::qwen35moe),
+    ("qwen3moe", qwen::qwen3moe),
     ("qwen3next", qwen_delta::qwen3next),
     ("rwkv6", rwkv::rwkv6),
     ("rwkv7", rwkv::rwkv7),
+    ("stablelm", gpt::stablelm),
+    ("starcoder2", gpt::starcoder2),
 ];
 
 /// The names that `general.architecture` may have, sorted.
@@ -74,13 +109,16 @@ pub(super) fn build(gguf: Arc<Gguf>) -> Result<Model, ModelError> {
     let n_embd = hp.count("embedding_length")?;
     let mut context = Context {
         n_embd,
-        n_layer: hp.count("block_count")?,
+        n_layer: n_layer(&hp)?,
         n_ctx_train: hp.count("context_length")?,
         n_vocab: n_vocab(&hp, &gguf, n_embd)?,
         norm: norm_kind(&hp)?,
         tensors: Tensors::new(&gguf),
         hp,
     };
+    // Blocks for multi-token prediction come after the layers that make the
+    // logits, and take no part in them.
+    context.tensors.ignore_layers_from(context.n_layer);
     let parts = build(&mut context)?;
     let (n_ctx_train, n_vocab) = (context.n_ctx_train, context.n_vocab);
     context.tensors.finish(&architecture)?;
@@ -94,6 +132,19 @@ pub(super) fn build(gguf: Arc<Gguf>) -> Result<Model, ModelError> {
         head: parts.head,
         gguf,
     })
+}
+
+/// Layers that make the logits.
+fn n_layer(hp: &Hparams) -> Result<usize, ModelError> {
+    const MTP: &str = "nextn_predict_layers";
+    let (all, mtp) = (
+        hp.count("block_count")?,
+        hp.optional_count(MTP)?.unwrap_or(0),
+    );
+    match all.checked_sub(mtp) {
+        Some(n) if n > 0 => Ok(n),
+        _ => Err(hp.bad(MTP, mtp, format!("the file has {all} blocks"))),
+    }
 }
 
 /// The vocabulary's size is that of the embedding; the metadata must agree.
@@ -155,23 +206,6 @@ struct Widths {
 }
 
 impl Context<'_> {
-    /// Leaves out the trailing multi-token-prediction blocks that `block_count`
-    /// includes: they predict further tokens from the trunk's last hidden state
-    /// and have no part in the probability of the next one.
-    fn skip_mtp_blocks(&mut self) -> Result<(), ModelError> {
-        const KEY: &str = "nextn_predict_layers";
-        let n = self.hp.optional_count(KEY)?.unwrap_or(0);
-        if n >= self.n_layer {
-            let problem = format!("the model has {} blocks", self.n_layer);
-            return Err(self.hp.bad(KEY, n, problem));
-        }
-        for i in self.n_layer - n..self.n_layer {
-            self.tensors.ignore(&format!("blk.{i}."));
-        }
-        self.n_layer -= n;
-        Ok(())
-    }
-
     /// `token_embd`, scaled.
     fn embedding(&mut self, scale: f32) -> Result<Embedding, ModelError> {
         Ok(Embedding {
@@ -425,6 +459,14 @@ fn block(pre_norm: Option<Norm>, mixer: Mixer, post_norm: Option<Norm>) -> Resid
     }
 }
 
+/// A layer of residual blocks.
+fn layer(blocks: Vec<Residual>) -> Layer {
+    Layer {
+        blocks,
+        rescale: 1.0,
+    }
+}
+
 fn branch(pre_norm: Option<Norm>, mixer: Mixer, post_norm: Option<Norm>) -> Branch {
     Branch {
         pre_norm,
@@ -434,13 +476,74 @@ fn branch(pre_norm: Option<Norm>, mixer: Mixer, post_norm: Option<Norm>) -> Bran
     }
 }
 
-/// The usual pair: `x += attention(norm(x))`, `x += ffn(norm(x))`.
-fn pre_norm_layer((attn_norm, attention): (Norm, Mixer), (ffn_norm, ffn): (Norm, Mixer)) -> Layer {
-    Layer {
-        blocks: vec![
-            block(Some(attn_norm), attention, None),
-            block(Some(ffn_norm), ffn, None),
-        ],
-        rescale: 1.0,
+impl Context<'_> {
+    /// The usual layers: `x += attention(attn_norm(x))`, then
+    /// `x += ffn(ffn_norm(x))`.
+    fn pre_norm_layers(
+        &mut self,
+        ffn_norm: &str,
+        mut attention: impl FnMut(&mut Self, usize) -> Result<Mixer, ModelError>,
+        mut ffn: impl FnMut(&mut Self, usize) -> Result<Mixer, ModelError>,
+    ) -> Result<Vec<Layer>, ModelError> {
+        let n_layer = self.n_layer;
+        let layer = |i| {
+            let attn_norm = self.norm(&format!("blk.{i}.attn_norm"))?;
+            let ffn_norm = self.norm(&format!("blk.{i}.{ffn_norm}"))?;
+            Ok(layer(vec![
+                block(Some(attn_norm), attention(self, i)?, None),
+                block(Some(ffn_norm), ffn(self, i)?, None),
+            ]))
+        };
+        (0..n_layer).map(layer).collect()
+    }
+
+    /// Norms of query and key heads, each with one weight for all heads.
+    fn qk_norm(&mut self, i: usize, w: &Widths, after_rope: bool) -> Result<QkNorm, ModelError> {
+        let (kind, eps) = self.norm;
+        let mut norm = |part: &str| {
+            let name = format!("blk.{i}.attn_{part}_norm");
+            self.tensors.norm(&name, kind, (w.head_dim, 1), eps)
+        };
+        Ok(QkNorm {
+            q: norm("q")?,
+            k: norm("k")?,
+            after_rope,
+        })
+    }
+
+    /// Norms over the whole width of queries and keys.
+    fn wide_qk_norm(&mut self, i: usize, w: &Widths) -> Result<QkNorm, ModelError> {
+        let (kind, eps) = self.norm;
+        let mut norm = |part: &str, n_head: usize| {
+            let name = format!("blk.{i}.attn_{part}_norm");
+            self.tensors
+                .norm(&name, kind, (n_head * w.head_dim, 1), eps)
+        };
+        Ok(QkNorm {
+            q: norm("q", w.n_head[i])?,
+            k: norm("k", w.n_head_kv[i])?,
+            after_rope: false,
+        })
+    }
+
+    /// The sliding window, where the file has one.
+    fn window(&self) -> Result<Option<usize>, ModelError> {
+        let n = self.hp.optional_count("attention.sliding_window")?;
+        Ok(n.filter(|&n| n > 0))
+    }
+
+    /// The spans of all layers: windows in periods whose last layer sees all.
+    fn spans(&self, window: Option<usize>, period: usize) -> Result<Vec<Span>, ModelError> {
+        let Some(window) = window else {
+            return Ok(vec![Span::All; self.n_layer]);
+        };
+        let slides = self.hp.sliding_pattern(self.n_layer, period)?;
+        Ok(slides
+            .into_iter()
+            .map(|slides| match slides {
+                true => Span::Window(window),
+                false => Span::All,
+            })
+            .collect())
     }
 }

@@ -2,10 +2,10 @@
 //! attention every few layers.
 
 use super::moe::MoeRules;
-use super::{Context, Parts, Widths, pre_norm_layer};
+use super::{Context, Parts, Widths};
 use crate::model::rope::{Rope, RopePairs};
 use crate::model::{
-    Activation, Attention, DeltaNet, HeadSharing, Linear, Mixer, ModelError, NormKind, QkNorm,
+    Activation, Attention, DeltaNet, HeadSharing, Linear, Mixer, ModelError, NormKind,
 };
 
 pub(super) fn qwen35(c: &mut Context) -> Result<Parts, ModelError> {
@@ -28,21 +28,19 @@ fn build(
     sharing: HeadSharing,
     ffn: impl Fn(&mut Context, usize) -> Result<Mixer, ModelError>,
 ) -> Result<Parts, ModelError> {
-    c.skip_mtp_blocks()?;
     let widths = c.widths()?;
     let rope = c.rope(RopePairs::Halves, widths.head_dim)?;
     let recurrent = recurrent_layers(c)?;
-    let mut layers = Vec::with_capacity(c.n_layer);
-    for (i, recurrent) in recurrent.into_iter().enumerate() {
-        let mixer = match recurrent {
-            true => Mixer::DeltaNet(delta_net(c, i, sharing)?),
-            false => Mixer::Attention(gated_attention(c, i, &widths, &rope)?),
-        };
-        layers.push(pre_norm_layer(
-            (c.norm(&format!("blk.{i}.attn_norm"))?, mixer),
-            (c.norm(&format!("blk.{i}.post_attention_norm"))?, ffn(c, i)?),
-        ));
-    }
+    let layers = c.pre_norm_layers(
+        "post_attention_norm",
+        |c, i| {
+            Ok(match recurrent[i] {
+                true => Mixer::DeltaNet(delta_net(c, i, sharing)?),
+                false => Mixer::Attention(gated_attention(c, i, &widths, &rope)?),
+            })
+        },
+        ffn,
+    )?;
     Ok(Parts {
         embedding: c.embedding(1.0)?,
         layers,
@@ -63,12 +61,12 @@ fn recurrent_layers(c: &Context) -> Result<Vec<bool>, ModelError> {
 }
 
 fn experts(c: &mut Context, i: usize) -> Result<Mixer, ModelError> {
-    let n_ff = |key| match c.hp.optional_count(key)?.filter(|&n| n > 0) {
-        Some(n) => Ok(n),
-        None => c.hp.count("feed_forward_length"),
+    let rules = MoeRules::softmax(c.expert_width(i)?);
+    let shared = c.hp.optional_count("expert_shared_feed_forward_length")?;
+    let n_ff_shared = match shared.filter(|&n| n > 0) {
+        Some(n) => n,
+        None => c.n_ff()?[i],
     };
-    let rules = MoeRules::softmax(n_ff("expert_feed_forward_length")?);
-    let n_ff_shared = n_ff("expert_shared_feed_forward_length")?;
     let mut moe = c.moe(i, &rules)?;
     moe.shared = Some(c.shared_expert(i, n_ff_shared, Activation::Silu)?);
     Ok(Mixer::Moe(moe))
@@ -94,18 +92,8 @@ fn gated_attention(
     let half = |first| both.runs(first, n_head * dim, dim, 2 * dim);
     let mut attention = c.attention_over([half(0), k, v], i, w)?;
     attention.gate = Some(half(dim));
-    let mut head_norm = |part: &str| {
-        let name = format!("blk.{i}.attn_{part}_norm");
-        c.tensors.norm(&name, NormKind::Rms, (dim, 1), c.norm.1)
-    };
-    attention.qk_norm = Some(QkNorm {
-        q: head_norm("q")?,
-        k: head_norm("k")?,
-        after_rope: false,
-    });
+    attention.qk_norm = Some(c.qk_norm(i, w, false)?);
     attention.rope = Some(rope.clone());
-    let scale = c.hp.nonzero_float("attention.scale")?;
-    attention.heads.scale = scale.unwrap_or(attention.heads.scale);
     Ok(attention)
 }
 
@@ -119,7 +107,7 @@ fn delta_net(c: &mut Context, i: usize, sharing: HeadSharing) -> Result<DeltaNet
     let (n_k_head, n_v_head) = (c.hp.count("ssm.group_count")?, c.hp.count(HEADS)?);
     let width = c.hp.count("ssm.conv_kernel")?;
     let (n_k, n_v) = (n_k_head * dim, n_v_head * dim);
-    if n_v_head % n_k_head != 0 {
+    if !n_v_head.is_multiple_of(n_k_head) {
         let problem = format!("a multiple of the {n_k_head} key heads is needed");
         return Err(c.hp.bad(HEADS, n_v_head, problem));
     }

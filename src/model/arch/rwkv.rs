@@ -1,6 +1,6 @@
 //! `rwkv6` and `rwkv7`: time mixing and channel mixing, LayerNorms everywhere.
 
-use super::{Context, Parts, block};
+use super::{Context, Parts, block, layer};
 use crate::model::{
     ChannelMix, Embedding, FirstValue, Inner, Layer, Linear, LowRank, Mixer, ModelError, Norm,
     NormKind, Rwkv6TimeMix, Rwkv7TimeMix, Vector,
@@ -44,6 +44,7 @@ fn build(
     if let Some(n) = c.hp.optional_count(SHIFTS)?.filter(|&n| n != 2) {
         return Err(c.hp.bad(SHIFTS, n, "one for each mixing, 2, is supported"));
     }
+    c.norm = (NormKind::Layer, c.hp.float("attention.layer_norm_epsilon")?);
     let n_ff = c.n_ff()?;
     let mut layers = Vec::with_capacity(c.n_layer);
     for (i, &n_ff) in n_ff.iter().enumerate() {
@@ -53,11 +54,11 @@ fn build(
             c.norm(&format!("blk.{i}.attn_norm_2"))?,
         );
         layers.push(Layer {
-            blocks: vec![
+            rescale,
+            ..layer(vec![
                 block(Some(norm), time, None),
                 block(Some(norm_2), Mixer::ChannelMix(channel), None),
-            ],
-            rescale,
+            ])
         });
     }
     let norm = Some(c.norm("token_embd_norm")?);
@@ -86,7 +87,7 @@ fn channel_mix(c: &mut Context, i: usize, n_ff: usize) -> Result<ChannelMix, Mod
 fn heads(c: &Context) -> Result<(usize, usize), ModelError> {
     const KEY: &str = "wkv.head_size";
     let dim = c.hp.count(KEY)?;
-    if c.n_embd % dim != 0 {
+    if !c.n_embd.is_multiple_of(dim) {
         let problem = format!("does not divide the hidden width {}", c.n_embd);
         return Err(c.hp.bad(KEY, dim, problem));
     }

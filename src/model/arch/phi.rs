@@ -1,0 +1,60 @@
+//! `phi3`: fused projections, LongRoPE.
+
+use super::{Context, Parts};
+use crate::model::rope::{Rope, RopePairs};
+use crate::model::{Activation, Ffn, Mixer, ModelError};
+
+/// llama.cpp ignores the file's sliding window, and so do we.
+pub(super) fn phi3(c: &mut Context) -> Result<Parts, ModelError> {
+    let (widths, n_ff) = (c.widths()?, c.n_ff()?);
+    let rope = rope(c, widths.head_dim)?;
+    let layers = c.pre_norm_layers(
+        "ffn_norm",
+        |c, i| {
+            let mut attention = c.attention(i, &widths)?;
+            attention.rope = Some(rope.clone());
+            Ok(Mixer::Attention(attention))
+        },
+        |c, i| Ok(Mixer::Ffn(gate_up_ffn(c, i, n_ff[i])?)),
+    )?;
+    Ok(Parts {
+        embedding: c.embedding(1.0)?,
+        layers,
+        head: c.head()?,
+    })
+}
+
+/// RoPE with one set of factors up to the original context, another beyond.
+fn rope(c: &mut Context, head_dim: usize) -> Result<Rope, ModelError> {
+    let n_rot = c.n_rot(head_dim)?;
+    let mut factors = |which: &str| {
+        let name = format!("rope_factors_{which}.weight");
+        c.tensors.optional_vector(&name, n_rot / 2)
+    };
+    let (short, long) = (factors("short")?, factors("long")?);
+    let (scaling, base) = (c.scaling()?, c.rope_base()?);
+    let attn_factor = c.attn_factor()?;
+    let pairs = RopePairs::Halves;
+    let rope = Rope::new(pairs, n_rot, base, &scaling, short.as_ref(), attn_factor);
+    let original =
+        c.hp.optional_count("rope.scaling.original_context_length")?
+            .unwrap_or(c.n_ctx_train);
+    Ok(match long {
+        Some(long) => rope.with_long_factors(original, &long),
+        None => rope,
+    })
+}
+
+/// `ffn_up` holds the gate, then the up projection.
+fn gate_up_ffn(c: &mut Context, i: usize, n_ff: usize) -> Result<Ffn, ModelError> {
+    let d = c.n_embd;
+    let both = c.tensors.linear(&format!("blk.{i}.ffn_up"), d, 2 * n_ff)?;
+    Ok(Ffn {
+        n_ff,
+        activation: Activation::Silu,
+        gate: Some(both.rows(0, n_ff)),
+        up: both.rows(n_ff, n_ff),
+        down: c.tensors.linear(&format!("blk.{i}.ffn_down"), n_ff, d)?,
+        sub_norm: None,
+    })
+}
