@@ -12,7 +12,11 @@ pub(super) fn falcon_h1(c: &mut Context) -> Result<Parts, ModelError> {
         let norm = c.norm(&format!("blk.{i}.attn_norm"))?;
         let mut attention = c.attention(i, &widths)?;
         attention.rope = Some(rope.clone());
-        let mixers = [Mixer::Attention(attention), Mixer::Mamba2(c.mamba2(i)?)];
+        let mut mamba = c.mamba2_without_norm(i)?;
+        if c.tensors.has(&format!("blk.{i}.ssm_norm.weight")) {
+            mamba.norm = Some(c.mamba2_norm(i, &mamba)?);
+        }
+        let mixers = [Mixer::Attention(attention), Mixer::Mamba2(mamba)];
         let ffn_norm = Norm {
             // The only norm whose tensor has no suffix.
             weight: Some(c.tensors.vector(&format!("blk.{i}.ffn_norm"), c.n_embd)?),

@@ -58,6 +58,10 @@ impl Context<'_> {
         let name = |part: &str| format!("blk.{i}.ssm_{part}");
         let conv = self.causal_conv(&name("conv1d"), width, n_inner)?;
         let (d, eps, t) = (self.n_embd, self.norm.1, &mut self.tensors);
+        let conv = CausalConv {
+            bias: Some(t.vector(&name("conv1d.bias"), n_inner)?),
+            ..conv
+        };
         let both = t.linear(&name("in"), d, 2 * n_inner)?;
         let selected = t.linear(&name("x"), n_inner, rank + 2 * n_state)?;
 
@@ -90,15 +94,33 @@ impl Context<'_> {
             b: selected.rows(rank, n_state),
             c: selected.rows(rank + n_state, n_state),
             norms,
-            dt: t.linear(&name("dt"), rank, n_inner)?,
+            dt: Linear {
+                bias: Some(t.vector(&name("dt.bias"), n_inner)?),
+                ..t.linear(&name("dt"), rank, n_inner)?
+            },
             a: t.shaped(&name("a"), &[n_state, n_inner])?,
             d: t.vector(&name("d"), n_inner)?,
             output: t.linear(&name("out"), n_inner, d)?,
         })
     }
 
-    /// The Mamba-2 of layer `i`, with a norm where the file has one.
+    /// The Mamba-2 of layer `i`.
     pub(super) fn mamba2(&mut self, i: usize) -> Result<Mamba2, ModelError> {
+        let mamba = self.mamba2_without_norm(i)?;
+        Ok(Mamba2 {
+            norm: Some(self.mamba2_norm(i, &mamba)?),
+            ..mamba
+        })
+    }
+
+    /// The norm of a Mamba-2 in layer `i`: each group has weights of its own.
+    pub(super) fn mamba2_norm(&mut self, i: usize, m: &Mamba2) -> Result<Norm, ModelError> {
+        let runs = (m.n_head * m.head_dim / m.n_group, m.n_group);
+        let name = format!("blk.{i}.ssm_norm");
+        self.tensors.norm(&name, NormKind::Rms, runs, self.norm.1)
+    }
+
+    pub(super) fn mamba2_without_norm(&mut self, i: usize) -> Result<Mamba2, ModelError> {
         const HEADS: &str = "ssm.time_step_rank";
         const GROUPS: &str = "ssm.group_count";
         let n_inner = self.hp.count("ssm.inner_size")?;
@@ -116,15 +138,8 @@ impl Context<'_> {
         let n_conv = n_inner + 2 * n_group * n_state;
         let name = |part: &str| format!("blk.{i}.ssm_{part}");
         let conv = self.causal_conv(&name("conv1d"), width, n_conv)?;
-        let (d, eps, t) = (self.n_embd, self.norm.1, &mut self.tensors);
+        let (d, t) = (self.n_embd, &mut self.tensors);
         let all = t.linear(&name("in"), d, n_inner + n_conv + n_head)?;
-        let norm = match t.has(&name("norm.weight")) {
-            true => {
-                let runs = (n_inner / n_group, n_group);
-                Some(t.norm(&name("norm"), NormKind::Rms, runs, eps)?)
-            }
-            false => None,
-        };
         Ok(Mamba2 {
             n_head,
             head_dim: n_inner / n_head,
@@ -139,7 +154,7 @@ impl Context<'_> {
             conv,
             a: t.shaped(&name("a"), &[1, n_head])?,
             d: t.shaped(&name("d"), &[1, n_head])?,
-            norm,
+            norm: None,
             output: t.linear(&name("out"), n_inner, d)?,
         })
     }
