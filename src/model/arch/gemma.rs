@@ -1,7 +1,7 @@
 //! The Gemma family: scaled embeddings, GELU, norms whose weights include the
 //! `+ 1` in the file.
 
-use super::{Context, Parts, block};
+use super::{Context, Parts, block, layer};
 use crate::model::rope::{Rope, RopePairs, Scaling};
 use crate::model::{Activation, Attention, Layer, Mixer, ModelError, Span};
 
@@ -105,12 +105,10 @@ fn around_blocks(
             let post = c.norm(&format!("blk.{i}.{post}"))?;
             Ok(block(Some(pre), mixer, Some(post)))
         };
-        layers.push(Layer {
-            blocks: vec![
-                around("attn_norm", attention, "post_attention_norm")?,
-                around("ffn_norm", ffn, "post_ffw_norm")?,
-            ],
-        });
+        layers.push(layer(vec![
+            around("attn_norm", attention, "post_attention_norm")?,
+            around("ffn_norm", ffn, "post_ffw_norm")?,
+        ]));
     }
     Ok(layers)
 }

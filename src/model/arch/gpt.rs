@@ -1,8 +1,8 @@
 //! The LayerNorm families: GPT-2, GPT-NeoX, Falcon, StarCoder 2, StableLM.
 
-use super::{Context, Parts, Widths, block, branch};
+use super::{Context, Parts, Widths, block, branch, layer};
 use crate::model::rope::RopePairs;
-use crate::model::{Activation, Layer, Mixer, ModelError, NormKind, QkNorm, Residual};
+use crate::model::{Activation, Mixer, ModelError, NormKind, QkNorm, Residual};
 
 /// Learned positions in place of RoPE.
 pub(super) fn gpt2(c: &mut Context) -> Result<Parts, ModelError> {
@@ -41,12 +41,8 @@ pub(super) fn gptneox(c: &mut Context) -> Result<Parts, ModelError> {
             true => vec![vec![attention, ffn]],
             false => vec![vec![attention], vec![ffn]],
         };
-        layers.push(Layer {
-            blocks: blocks
-                .into_iter()
-                .map(|branches| Residual { branches })
-                .collect(),
-        });
+        let blocks = blocks.into_iter().map(|branches| Residual { branches });
+        layers.push(layer(blocks.collect()));
     }
     c.parts(layers)
 }
@@ -66,14 +62,12 @@ pub(super) fn falcon(c: &mut Context) -> Result<Parts, ModelError> {
             true => c.norm(&second)?,
             false => norm.clone(),
         };
-        layers.push(Layer {
-            blocks: vec![Residual {
-                branches: vec![
-                    branch(Some(attn_norm), attention, None),
-                    branch(Some(norm), ffn, None),
-                ],
-            }],
-        });
+        layers.push(layer(vec![Residual {
+            branches: vec![
+                branch(Some(attn_norm), attention, None),
+                branch(Some(norm), ffn, None),
+            ],
+        }]));
     }
     c.parts(layers)
 }
@@ -114,7 +108,7 @@ pub(super) fn stablelm(c: &mut Context) -> Result<Parts, ModelError> {
                 ],
             }],
         };
-        layers.push(Layer { blocks });
+        layers.push(layer(blocks));
     }
     c.parts(layers)
 }
