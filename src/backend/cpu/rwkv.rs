@@ -67,7 +67,7 @@ impl<'m> LoadedRwkv6<'m> {
     pub fn apply(&self, isa: Isa, spread: bool, x: &[f32], s: &mut Scratch, out: &mut [f32]) {
         let m = self.spec;
         let (dim, width) = (m.head_dim, m.n_head * m.head_dim);
-        let n_embd = m.lerp.values.len();
+        let n_embd = self.key.n_in();
         let n = out.len() / n_embd * width;
         let (shifted, lerp) = (room(&mut s.raw, x.len()), room(&mut s.up, x.len()));
         let (blended, low) = (room(&mut s.blended, x.len()), &mut s.low);
@@ -160,7 +160,7 @@ impl<'m> LoadedRwkv7<'m> {
         const LENGTH_FLOOR: f32 = 1e-12;
         let m = self.spec;
         let (dim, width) = (m.head_dim, m.n_head * m.head_dim);
-        let n_embd = m.lerps[0].values.len();
+        let n_embd = self.key.n_in();
         let n = out.len() / n_embd * width;
         let (blended, low) = (room(&mut s.blended, x.len()), &mut s.low);
         let blend = |i: usize, blended: &mut [f32]| {

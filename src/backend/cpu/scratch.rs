@@ -16,10 +16,10 @@ pub(super) struct Scratch {
     pub mixed: Vec<f32>,
     pub gate: Vec<f32>,
     pub up: Vec<f32>,
-    /// What goes into a convolution, and what a recurrence reads of each row
-    /// beside queries, keys and values.
+    /// Rows before a convolution, or blended with the row before.
     pub raw: Vec<f32>,
     pub blended: Vec<f32>,
+    /// What a recurrence reads of each row beside queries, keys and values.
     pub decay: Vec<f32>,
     pub rate: Vec<f32>,
     pub low: Vec<f32>,
