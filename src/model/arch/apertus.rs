@@ -11,18 +11,13 @@ pub(super) fn apertus(c: &mut Context) -> Result<Parts, ModelError> {
     let layers = c.pre_norm_layers(
         "ffn_norm",
         |c, i| {
-            let mut attention = c.attention(i, &widths)?;
-            attention.rope = Some(rope.clone());
+            let mut attention = c.roped(i, &widths, &rope)?;
             attention.qk_norm = Some(c.qk_norm(i, &widths, false)?);
             Ok(Mixer::Attention(attention))
         },
         |c, i| Ok(Mixer::Ffn(c.ffn(i, n_ff[i], xielu[i])?)),
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }
 
 /// The activations of all layers. The file holds what softplus makes positive.

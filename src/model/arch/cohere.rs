@@ -1,10 +1,10 @@
 //! Command R and Command A: attention and FFN side by side after one norm.
 
 use super::moe::MoeRules;
-use super::{Context, Parts, branch};
+use super::{Context, Parts, branch, layer};
 use crate::model::rope::RopePairs;
 use crate::model::{
-    Activation, Branch, Gating, Layer, Mixer, ModelError, NormKind, QkNorm, Residual, Span,
+    Activation, Branch, Gating, Mixer, ModelError, NormKind, QkNorm, Residual, Span,
 };
 
 pub(super) fn command_r(c: &mut Context) -> Result<Parts, ModelError> {
@@ -97,17 +97,15 @@ fn cohere(
         }
         let (ffn, scale) = ffn(c, i)?;
         let norm = c.norm(&format!("blk.{i}.attn_norm"))?;
-        layers.push(Layer {
-            blocks: vec![Residual {
-                branches: vec![
-                    branch(Some(norm.clone()), Mixer::Attention(attention), None),
-                    Branch {
-                        scale,
-                        ..branch(Some(norm), ffn, None)
-                    },
-                ],
-            }],
-        });
+        layers.push(layer(vec![Residual {
+            branches: vec![
+                branch(Some(norm.clone()), Mixer::Attention(attention), None),
+                Branch {
+                    scale,
+                    ..branch(Some(norm), ffn, None)
+                },
+            ],
+        }]));
     }
     let mut head = c.head()?;
     head.scale = c.hp.float("logit_scale")?;

@@ -1,9 +1,9 @@
 //! `deci` (Llama Nemotron): Llama pruned layer by layer. Some layers have no
 //! attention, some no FFN, the others widths of their own.
 
-use super::{Context, Parts, block};
+use super::{Context, Parts, block, layer};
 use crate::model::rope::RopePairs;
-use crate::model::{Activation, Layer, Mixer, ModelError};
+use crate::model::{Activation, Mixer, ModelError};
 
 pub(super) fn deci(c: &mut Context) -> Result<Parts, ModelError> {
     const KV: &str = "attention.head_count_kv";
@@ -22,8 +22,7 @@ pub(super) fn deci(c: &mut Context) -> Result<Parts, ModelError> {
         }
         let mut blocks = Vec::new();
         if has_attention {
-            let mut attention = c.attention(i, &widths)?;
-            attention.rope = Some(rope.clone());
+            let attention = c.roped(i, &widths, &rope)?;
             let norm = c.norm(&format!("blk.{i}.attn_norm"))?;
             blocks.push(block(Some(norm), Mixer::Attention(attention), None));
         }
@@ -32,11 +31,7 @@ pub(super) fn deci(c: &mut Context) -> Result<Parts, ModelError> {
             let norm = c.norm(&format!("blk.{i}.ffn_norm"))?;
             blocks.push(block(Some(norm), Mixer::Ffn(ffn), None));
         }
-        layers.push(Layer { blocks });
+        layers.push(layer(blocks));
     }
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }

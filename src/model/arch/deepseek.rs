@@ -51,11 +51,7 @@ fn decoder(c: &mut Context, is_mistral: bool) -> Result<Parts, ModelError> {
             Ok(Mixer::Moe(moe))
         },
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }
 
 /// Files that do not name their gating function: softmax, but for GLM 4.7 Lite.

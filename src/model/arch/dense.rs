@@ -123,16 +123,11 @@ fn decoder(
     let layers = c.pre_norm_layers(
         kind.ffn_norm,
         |c, i| {
-            let mut attention = c.attention(i, &widths)?;
-            attention.rope = Some(rope.clone());
+            let mut attention = c.roped(i, &widths, &rope)?;
             adjust(c, i, &mut attention)?;
             Ok(Mixer::Attention(attention))
         },
         |c, i| Ok(Mixer::Ffn(c.ffn(i, n_ff[i], kind.activation)?)),
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }

@@ -1,9 +1,9 @@
 //! `exaone4`: norms after each block only, QK norm for each head; the 32B model
 //! has windows, and RoPE only in the layers that have one.
 
-use super::{Context, Parts, block};
+use super::{Context, Parts, block, layer};
 use crate::model::rope::RopePairs;
-use crate::model::{Activation, Layer, Mixer, ModelError, Span};
+use crate::model::{Activation, Mixer, ModelError, Span};
 
 pub(super) fn exaone4(c: &mut Context) -> Result<Parts, ModelError> {
     const LAYERS_32B: usize = 64;
@@ -25,16 +25,10 @@ pub(super) fn exaone4(c: &mut Context) -> Result<Parts, ModelError> {
         let ffn = Mixer::Ffn(c.ffn(i, n_ff, Activation::Silu)?);
         let post_attention = c.norm(&format!("blk.{i}.post_attention_norm"))?;
         let post_ffn = c.norm(&format!("blk.{i}.post_ffw_norm"))?;
-        layers.push(Layer {
-            blocks: vec![
-                block(None, Mixer::Attention(attention), Some(post_attention)),
-                block(None, ffn, Some(post_ffn)),
-            ],
-        });
+        layers.push(layer(vec![
+            block(None, Mixer::Attention(attention), Some(post_attention)),
+            block(None, ffn, Some(post_ffn)),
+        ]));
     }
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }

@@ -134,8 +134,7 @@ fn dense_then_experts(
     let layers = c.pre_norm_layers(
         "ffn_norm",
         |c, i| {
-            let mut attention = c.attention(i, &widths)?;
-            attention.rope = Some(rope.clone());
+            let mut attention = c.roped(i, &widths, &rope)?;
             adjust(c, i, &mut attention)?;
             Ok(Mixer::Attention(attention))
         },
@@ -148,11 +147,7 @@ fn dense_then_experts(
             Ok(Mixer::Moe(moe))
         },
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }
 
 /// QK norm over the whole width; weights are not renormalized.
@@ -162,8 +157,7 @@ pub(super) fn olmoe(c: &mut Context) -> Result<Parts, ModelError> {
     let layers = c.pre_norm_layers(
         "ffn_norm",
         |c, i| {
-            let mut attention = c.attention(i, &widths)?;
-            attention.rope = Some(rope.clone());
+            let mut attention = c.roped(i, &widths, &rope)?;
             attention.qk_norm = Some(c.wide_qk_norm(i, &widths)?);
             Ok(Mixer::Attention(attention))
         },
@@ -175,11 +169,7 @@ pub(super) fn olmoe(c: &mut Context) -> Result<Parts, ModelError> {
             Ok(Mixer::Moe(c.moe(i, &rules)?))
         },
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }
 
 /// QK norm for each head; RoPE scaling applies to the layers without a window.
@@ -205,9 +195,5 @@ pub(super) fn mellum(c: &mut Context) -> Result<Parts, ModelError> {
         },
         |c, i| Ok(Mixer::Moe(c.moe(i, &MoeRules::softmax(n_ff_exp[i]))?)),
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }

@@ -3,9 +3,9 @@
 
 use super::mrope::Axes;
 use super::phi::gate_up_ffn;
-use super::{Context, Parts, block};
+use super::{Context, Parts, block, layer};
 use crate::model::rope::RopePairs;
-use crate::model::{Layer, Mixer, ModelError};
+use crate::model::{Mixer, ModelError};
 
 pub(super) fn chatglm(c: &mut Context) -> Result<Parts, ModelError> {
     let (widths, n_ff) = (c.widths()?, c.n_ff()?);
@@ -13,17 +13,12 @@ pub(super) fn chatglm(c: &mut Context) -> Result<Parts, ModelError> {
     let layers = c.pre_norm_layers(
         "ffn_norm",
         |c, i| {
-            let mut attention = c.attention(i, &widths)?;
-            attention.rope = Some(rope.clone());
+            let attention = c.roped(i, &widths, &rope)?;
             Ok(Mixer::Attention(attention))
         },
         |c, i| Ok(Mixer::Ffn(gate_up_ffn(c, i, n_ff[i])?)),
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }
 
 /// The models that see images rotate halves.
@@ -38,21 +33,14 @@ pub(super) fn glm4(c: &mut Context) -> Result<Parts, ModelError> {
     };
     let mut layers = Vec::with_capacity(c.n_layer);
     for (i, n_ff) in n_ff.into_iter().enumerate() {
-        let mut attention = c.attention(i, &widths)?;
-        attention.rope = Some(rope.clone());
+        let attention = c.roped(i, &widths, &rope)?;
         let ffn = Mixer::Ffn(gate_up_ffn(c, i, n_ff)?);
         let mut norm = |name: &str| c.norm(&format!("blk.{i}.{name}"));
         let (pre, post) = (norm("attn_norm")?, norm("post_attention_norm")?);
         let attention = block(Some(pre), Mixer::Attention(attention), Some(post));
         let (pre, post) = (norm("ffn_norm")?, norm("post_ffw_norm")?);
         let ffn = block(Some(pre), ffn, Some(post));
-        layers.push(Layer {
-            blocks: vec![attention, ffn],
-        });
+        layers.push(layer(vec![attention, ffn]));
     }
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }

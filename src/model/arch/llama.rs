@@ -50,8 +50,7 @@ fn decoder(
     let layers = c.pre_norm_layers(
         "ffn_norm",
         |c, i| {
-            let mut attention = c.attention(i, &widths)?;
-            attention.rope = Some(rope.clone());
+            let mut attention = c.roped(i, &widths, rope)?;
             attention.temperature = temperature;
             attention.heads.scale = scale.unwrap_or(attention.heads.scale);
             Ok(Mixer::Attention(attention))
@@ -61,9 +60,5 @@ fn decoder(
             true => Ok(Mixer::Moe(c.moe(i, &MoeRules::softmax(n_ff[i]))?)),
         },
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }

@@ -1,4 +1,5 @@
-//! The architectures: a table of names, and one small file for each family.
+//! The architectures: one small file for each family, a table of their names, and
+//! what they share.
 
 mod apertus;
 mod bitnet;
@@ -8,20 +9,28 @@ mod deepseek;
 mod dense;
 mod exaone;
 mod experts;
+mod falcon_h1;
 mod gemma;
 mod glm;
 mod gpt;
 mod granite;
+mod jamba;
+mod lfm2;
 mod llama;
 mod llama4;
+mod mamba;
 mod minicpm;
 mod mixtures;
 mod moe;
 mod mrope;
+mod nemotron_h;
 mod olmo;
 mod openai;
 mod phi;
 mod qwen;
+mod qwen_delta;
+mod rwkv;
+mod table;
 
 use std::sync::Arc;
 
@@ -34,6 +43,8 @@ use super::{
     NormKind, QkNorm, Residual, Span, Vector,
 };
 use crate::gguf::Gguf;
+use table::ARCHITECTURES;
+pub use table::supported_architectures;
 
 /// What an architecture's file makes of a checked GGUF file.
 struct Parts {
@@ -44,84 +55,6 @@ struct Parts {
 
 type Build = fn(&mut Context) -> Result<Parts, ModelError>;
 
-/// `general.architecture` → how to build it.
-const ARCHITECTURES: &[(&str, Build)] = &[
-    ("apertus", apertus::apertus),
-    ("arcee", dense::arcee),
-    ("baichuan", dense::baichuan),
-    ("bailingmoe", experts::bailingmoe),
-    ("bailingmoe2", experts::bailingmoe2),
-    ("bitnet", bitnet::bitnet),
-    ("chatglm", glm::chatglm),
-    ("codeshell", gpt::starcoder2),
-    ("cohere2", cohere::cohere2),
-    ("cohere2moe", cohere::cohere2moe),
-    ("command-r", cohere::command_r),
-    ("deci", deci::deci),
-    ("deepseek", experts::deepseek),
-    ("deepseek2", deepseek::deepseek2),
-    ("dots1", experts::dots1),
-    ("ernie4_5", dense::adjacent),
-    ("ernie4_5-moe", mixtures::ernie4_5_moe),
-    ("exaone", dense::halves),
-    ("exaone-moe", experts::exaone_moe),
-    ("exaone4", exaone::exaone4),
-    ("falcon", gpt::falcon),
-    ("gemma", gemma::gemma),
-    ("gemma2", gemma::gemma2),
-    ("gemma3", gemma::gemma3),
-    ("glm4", glm::glm4),
-    ("glm4moe", mixtures::glm4moe),
-    ("gpt-oss", openai::gpt_oss),
-    ("gpt2", gpt::gpt2),
-    ("gptneox", gpt::gptneox),
-    ("granite", granite::granite),
-    ("granitemoe", granite::granite),
-    ("hunyuan-dense", dense::hunyuan),
-    ("hunyuan-moe", mixtures::hunyuan_moe),
-    ("hunyuan_vl", dense::hunyuan),
-    ("internlm2", dense::adjacent),
-    ("jais2", dense::nemotron),
-    ("llama", llama::llama),
-    ("llama4", llama4::llama4),
-    ("maincoder", dense::maincoder),
-    ("mellum", experts::mellum),
-    ("minicpm", minicpm::minicpm),
-    ("minicpm3", minicpm::minicpm3),
-    ("minimax-m2", mixtures::minimax_m2),
-    ("mistral3", llama::mistral3),
-    ("mistral4", deepseek::mistral4),
-    ("nemotron", dense::nemotron),
-    ("olmo", olmo::olmo),
-    ("olmo2", olmo::olmo2),
-    ("olmoe", experts::olmoe),
-    ("orion", dense::halves),
-    ("paddleocr", qwen::qwen2vl),
-    ("pangu-embedded", dense::halves),
-    ("phi2", gpt::falcon),
-    ("phi3", phi::phi3),
-    ("phimoe", phi::phimoe),
-    ("qwen", qwen::qwen1),
-    ("qwen2", qwen::qwen2),
-    ("qwen2moe", qwen::qwen2moe),
-    ("qwen2vl", qwen::qwen2vl),
-    ("qwen3", qwen::qwen3),
-    ("qwen3moe", qwen::qwen3moe),
-    ("qwen3vl", qwen::qwen3vl),
-    ("qwen3vlmoe", qwen::qwen3vlmoe),
-    ("seed_oss", dense::seed_oss),
-    ("smollm3", dense::smollm3),
-    ("stablelm", gpt::stablelm),
-    ("starcoder", gpt::gpt2),
-    ("starcoder2", gpt::starcoder2),
-    ("xverse", dense::adjacent),
-];
-
-/// The names that `general.architecture` may have, sorted.
-pub fn supported_architectures() -> Vec<&'static str> {
-    ARCHITECTURES.iter().map(|(name, _)| *name).collect()
-}
-
 pub(super) fn build(gguf: Arc<Gguf>) -> Result<Model, ModelError> {
     let hp = Hparams::new(&gguf)?;
     let architecture = hp.architecture().to_owned();
@@ -131,12 +64,8 @@ pub(super) fn build(gguf: Arc<Gguf>) -> Result<Model, ModelError> {
             supported: supported_architectures().join(", "),
         });
     };
-    if let Some(count) = gguf.metadata().u64("split.count")?.filter(|&n| n > 1) {
-        let part = gguf.metadata().u64("split.no")?.unwrap_or(0) + 1;
-        return Err(ModelError::Split { part, count });
-    }
     let n_embd = hp.count("embedding_length")?;
-    let (n_layer, n_mtp) = n_layer(&hp)?;
+    let (n_layer, n_mtp) = n_layer(&hp, gguf.tensors().len())?;
     let mut context = Context {
         n_embd,
         n_layer,
@@ -165,12 +94,14 @@ pub(super) fn build(gguf: Arc<Gguf>) -> Result<Model, ModelError> {
 }
 
 /// Layers that make the logits, and blocks for multi-token prediction.
-fn n_layer(hp: &Hparams) -> Result<(usize, usize), ModelError> {
+fn n_layer(hp: &Hparams, n_tensors: usize) -> Result<(usize, usize), ModelError> {
     const MTP: &str = "nextn_predict_layers";
-    let (all, mtp) = (
-        hp.count("block_count")?,
-        hp.optional_count(MTP)?.unwrap_or(0),
-    );
+    const ALL: &str = "block_count";
+    let (all, mtp) = (hp.count(ALL)?, hp.optional_count(MTP)?.unwrap_or(0));
+    // Every layer has tensors; lists as long as the layers must stay small.
+    if all > n_tensors {
+        return Err(hp.bad(ALL, all, format!("the file has {n_tensors} tensors")));
+    }
     match all.checked_sub(mtp) {
         Some(n) if n > 0 => Ok((n, mtp)),
         _ => Err(hp.bad(MTP, mtp, format!("the file has {all} blocks"))),
@@ -236,6 +167,15 @@ struct Widths {
 }
 
 impl Context<'_> {
+    /// A plain embedding, the layers, a plain head.
+    fn parts(&mut self, layers: Vec<Layer>) -> Result<Parts, ModelError> {
+        Ok(Parts {
+            embedding: self.embedding(1.0)?,
+            layers,
+            head: self.head()?,
+        })
+    }
+
     /// `token_embd`, scaled.
     fn embedding(&mut self, scale: f32) -> Result<Embedding, ModelError> {
         Ok(Embedding {
@@ -302,7 +242,12 @@ impl Context<'_> {
         }
         let most = n_head.iter().copied().max().unwrap_or(0).max(1);
         let width = |key| -> Result<usize, ModelError> {
-            Ok(self.hp.optional_count(key)?.unwrap_or(self.n_embd / most))
+            // RoPE lists a head's pairs before any tensor proves its width.
+            const WIDEST: usize = 1 << 16;
+            match self.hp.optional_count(key)?.unwrap_or(self.n_embd / most) {
+                n if n > WIDEST => Err(self.hp.bad(key, n, "wider than the head of any model")),
+                n => Ok(n),
+            }
         };
         Ok(Widths {
             n_head,
@@ -391,7 +336,17 @@ impl Context<'_> {
     /// Plain attention of layer `i`: no norms, no RoPE, everything visible,
     /// scores scaled by the key width.
     fn attention(&mut self, i: usize, w: &Widths) -> Result<Attention, ModelError> {
-        let [q, k, v] = self.qkv(i, w)?;
+        let qkv = self.qkv(i, w)?;
+        self.attention_over(qkv, i, w)
+    }
+
+    /// As [`Context::attention`], from the given projections.
+    fn attention_over(
+        &mut self,
+        [q, k, v]: [Linear; 3],
+        i: usize,
+        w: &Widths,
+    ) -> Result<Attention, ModelError> {
         let n_mixed = w.n_head[i] * w.head_dim_v;
         Ok(Attention {
             heads: Heads {
@@ -416,6 +371,13 @@ impl Context<'_> {
             gate: None,
             sub_norm: None,
         })
+    }
+
+    /// Plain attention of layer `i` with RoPE.
+    fn roped(&mut self, i: usize, w: &Widths, rope: &Rope) -> Result<Attention, ModelError> {
+        let mut attention = self.attention(i, w)?;
+        attention.rope = Some(rope.clone());
+        Ok(attention)
     }
 
     /// The feed-forward network of layer `i`, gated where the file has a gate.
@@ -486,6 +448,14 @@ fn block(pre_norm: Option<Norm>, mixer: Mixer, post_norm: Option<Norm>) -> Resid
     }
 }
 
+/// A layer of residual blocks.
+fn layer(blocks: Vec<Residual>) -> Layer {
+    Layer {
+        blocks,
+        rescale: 1.0,
+    }
+}
+
 fn branch(pre_norm: Option<Norm>, mixer: Mixer, post_norm: Option<Norm>) -> Branch {
     Branch {
         pre_norm,
@@ -508,12 +478,10 @@ impl Context<'_> {
         let layer = |i| {
             let attn_norm = self.norm(&format!("blk.{i}.attn_norm"))?;
             let ffn_norm = self.norm(&format!("blk.{i}.{ffn_norm}"))?;
-            Ok(Layer {
-                blocks: vec![
-                    block(Some(attn_norm), attention(self, i)?, None),
-                    block(Some(ffn_norm), ffn(self, i)?, None),
-                ],
-            })
+            Ok(layer(vec![
+                block(Some(attn_norm), attention(self, i)?, None),
+                block(Some(ffn_norm), ffn(self, i)?, None),
+            ]))
         };
         (0..n_layer).map(layer).collect()
     }

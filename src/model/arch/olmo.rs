@@ -1,9 +1,9 @@
 //! OLMo: the first with norms that have no weights, `olmo2` (OLMo 2 and 3) with
 //! norms after each block only and QK norm over the whole width.
 
-use super::{Context, Parts, block};
+use super::{Context, Parts, block, layer};
 use crate::model::rope::{Rope, RopePairs, Scaling};
-use crate::model::{Activation, Head, Layer, Mixer, ModelError, Norm, Span};
+use crate::model::{Activation, Head, Mixer, ModelError, Norm, Span};
 
 pub(super) fn olmo(c: &mut Context) -> Result<Parts, ModelError> {
     const CLAMP: &str = "attention.clamp_kqv";
@@ -23,15 +23,12 @@ pub(super) fn olmo(c: &mut Context) -> Result<Parts, ModelError> {
     });
     let mut layers = Vec::with_capacity(c.n_layer);
     for (i, n_ff) in n_ff.into_iter().enumerate() {
-        let mut attention = c.attention(i, &widths)?;
-        attention.rope = Some(rope.clone());
+        let attention = c.roped(i, &widths, &rope)?;
         let ffn = Mixer::Ffn(c.ffn(i, n_ff, Activation::Silu)?);
-        layers.push(Layer {
-            blocks: vec![
-                block(norm.clone(), Mixer::Attention(attention), None),
-                block(norm.clone(), ffn, None),
-            ],
-        });
+        layers.push(layer(vec![
+            block(norm.clone(), Mixer::Attention(attention), None),
+            block(norm.clone(), ffn, None),
+        ]));
     }
     Ok(Parts {
         embedding: c.embedding(1.0)?,
@@ -68,16 +65,10 @@ pub(super) fn olmo2(c: &mut Context) -> Result<Parts, ModelError> {
         let ffn = c.ffn(i, n_ff, Activation::Silu)?;
         let post_attention = c.norm(&format!("blk.{i}.post_attention_norm"))?;
         let post_ffn = c.norm(&format!("blk.{i}.post_ffw_norm"))?;
-        layers.push(Layer {
-            blocks: vec![
-                block(None, Mixer::Attention(attention), Some(post_attention)),
-                block(None, Mixer::Ffn(ffn), Some(post_ffn)),
-            ],
-        });
+        layers.push(layer(vec![
+            block(None, Mixer::Attention(attention), Some(post_attention)),
+            block(None, Mixer::Ffn(ffn), Some(post_ffn)),
+        ]));
     }
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }

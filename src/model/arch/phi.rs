@@ -11,18 +11,10 @@ pub(super) fn phi3(c: &mut Context) -> Result<Parts, ModelError> {
     let rope = long_rope(c, RopePairs::Halves, widths.head_dim)?;
     let layers = c.pre_norm_layers(
         "ffn_norm",
-        |c, i| {
-            let mut attention = c.attention(i, &widths)?;
-            attention.rope = Some(rope.clone());
-            Ok(Mixer::Attention(attention))
-        },
+        |c, i| Ok(Mixer::Attention(c.roped(i, &widths, &rope)?)),
         |c, i| Ok(Mixer::Ffn(gate_up_ffn(c, i, n_ff[i])?)),
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }
 
 /// Norms have biases, as has the head.
@@ -32,17 +24,12 @@ pub(super) fn phimoe(c: &mut Context) -> Result<Parts, ModelError> {
     let layers = c.pre_norm_layers(
         "ffn_norm",
         |c, i| {
-            let mut attention = c.attention(i, &widths)?;
-            attention.rope = Some(rope.clone());
+            let attention = c.roped(i, &widths, &rope)?;
             Ok(Mixer::Attention(attention))
         },
         |c, i| Ok(Mixer::Moe(c.moe(i, &MoeRules::softmax(n_ff[i]))?)),
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }
 
 /// RoPE with one set of factors up to the original context, another beyond,
