@@ -1,10 +1,16 @@
 //! The architectures: a table of names, and one small file for each family.
 
+mod apertus;
 mod bitnet;
 mod cohere;
+mod deci;
 mod deepseek;
+mod dense;
+mod exaone;
+mod experts;
 mod falcon_h1;
 mod gemma;
+mod glm;
 mod gpt;
 mod granite;
 mod jamba;
@@ -12,8 +18,10 @@ mod lfm2;
 mod llama;
 mod llama4;
 mod mamba;
+mod minicpm;
 mod mixtures;
 mod moe;
+mod mrope;
 mod nemotron_h;
 mod olmo;
 mod openai;
@@ -45,16 +53,32 @@ type Build = fn(&mut Context) -> Result<Parts, ModelError>;
 
 /// `general.architecture` → how to build it.
 const ARCHITECTURES: &[(&str, Build)] = &[
+    ("apertus", apertus::apertus),
+    ("arcee", dense::arcee),
+    ("baichuan", dense::baichuan),
+    ("bailingmoe", experts::bailingmoe),
+    ("bailingmoe2", experts::bailingmoe2),
     ("bitnet", bitnet::bitnet),
+    ("chatglm", glm::chatglm),
+    ("codeshell", gpt::starcoder2),
     ("cohere2", cohere::cohere2),
+    ("cohere2moe", cohere::cohere2moe),
     ("command-r", cohere::command_r),
+    ("deci", deci::deci),
+    ("deepseek", experts::deepseek),
     ("deepseek2", deepseek::deepseek2),
+    ("dots1", experts::dots1),
+    ("ernie4_5", dense::adjacent),
     ("ernie4_5-moe", mixtures::ernie4_5_moe),
+    ("exaone", dense::halves),
+    ("exaone-moe", experts::exaone_moe),
+    ("exaone4", exaone::exaone4),
     ("falcon", gpt::falcon),
     ("falcon-h1", falcon_h1::falcon_h1),
     ("gemma", gemma::gemma),
     ("gemma2", gemma::gemma2),
     ("gemma3", gemma::gemma3),
+    ("glm4", glm::glm4),
     ("glm4moe", mixtures::glm4moe),
     ("gpt-oss", openai::gpt_oss),
     ("gpt2", gpt::gpt2),
@@ -62,30 +86,56 @@ const ARCHITECTURES: &[(&str, Build)] = &[
     ("granite", granite::granite),
     ("granitehybrid", granite::granite),
     ("granitemoe", granite::granite),
+    ("hunyuan-dense", dense::hunyuan),
     ("hunyuan-moe", mixtures::hunyuan_moe),
+    ("hunyuan_vl", dense::hunyuan),
+    ("internlm2", dense::adjacent),
+    ("jais2", dense::nemotron),
     ("jamba", jamba::jamba),
     ("lfm2", lfm2::lfm2),
     ("lfm2moe", lfm2::lfm2moe),
     ("llama", llama::llama),
     ("llama4", llama4::llama4),
+    ("maincoder", dense::maincoder),
     ("mamba", mamba::mamba),
     ("mamba2", mamba::mamba2),
+    ("mellum", experts::mellum),
+    ("minicpm", minicpm::minicpm),
+    ("minicpm3", minicpm::minicpm3),
     ("minimax-m2", mixtures::minimax_m2),
+    ("mistral3", llama::mistral3),
+    ("mistral4", deepseek::mistral4),
+    ("nemotron", dense::nemotron),
     ("nemotron_h", nemotron_h::nemotron_h),
     ("nemotron_h_moe", nemotron_h::nemotron_h),
+    ("olmo", olmo::olmo),
     ("olmo2", olmo::olmo2),
+    ("olmoe", experts::olmoe),
+    ("orion", dense::halves),
+    ("paddleocr", qwen::qwen2vl),
+    ("pangu-embedded", dense::halves),
+    ("phi2", gpt::falcon),
     ("phi3", phi::phi3),
+    ("phimoe", phi::phimoe),
+    ("qwen", qwen::qwen1),
     ("qwen2", qwen::qwen2),
     ("qwen2moe", qwen::qwen2moe),
+    ("qwen2vl", qwen::qwen2vl),
     ("qwen3", qwen::qwen3),
     ("qwen35", qwen_delta::qwen35),
     ("qwen35moe", qwen_delta::qwen35moe),
     ("qwen3moe", qwen::qwen3moe),
     ("qwen3next", qwen_delta::qwen3next),
+    ("qwen3vl", qwen::qwen3vl),
+    ("qwen3vlmoe", qwen::qwen3vlmoe),
     ("rwkv6", rwkv::rwkv6),
     ("rwkv7", rwkv::rwkv7),
+    ("seed_oss", dense::seed_oss),
+    ("smollm3", dense::smollm3),
     ("stablelm", gpt::stablelm),
+    ("starcoder", gpt::gpt2),
     ("starcoder2", gpt::starcoder2),
+    ("xverse", dense::adjacent),
 ];
 
 /// The names that `general.architecture` may have, sorted.
@@ -235,7 +285,14 @@ impl Context<'_> {
     }
 
     fn head_after(&mut self, norm: &str) -> Result<Head, ModelError> {
-        let norm = self.norm(norm)?;
+        Ok(Head {
+            norm: Some(self.norm(norm)?),
+            ..self.projection()?
+        })
+    }
+
+    /// The head without its norm.
+    fn projection(&mut self) -> Result<Head, ModelError> {
         let weight = match self.tensors.has("output.weight") {
             true => self
                 .tensors
@@ -243,7 +300,7 @@ impl Context<'_> {
             false => self.token_embd()?,
         };
         Ok(Head {
-            norm: Some(norm),
+            norm: None,
             weight,
             bias: self.tensors.optional_vector("output.bias", self.n_vocab)?,
             scale: 1.0,

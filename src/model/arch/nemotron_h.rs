@@ -22,11 +22,7 @@ pub(super) fn nemotron_h(c: &mut Context) -> Result<Parts, ModelError> {
         };
         layers.push(layer(vec![block(Some(norm), mixer, None)]));
     }
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }
 
 fn experts(c: &mut Context, i: usize) -> Result<Mixer, ModelError> {
