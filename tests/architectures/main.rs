@@ -1,0 +1,11 @@
+//! Every architecture, on models that the tests make, against llama.cpp.
+
+#[path = "../support/cases/mod.rs"]
+mod cases;
+mod documentation;
+mod features;
+mod fixtures;
+mod invariance;
+mod refusals;
+#[path = "../support/mod.rs"]
+mod support;
