@@ -14,6 +14,13 @@ impl Mixer {
             Mixer::Mla(_) => "latent attention",
             Mixer::Ffn(_) => "FFN",
             Mixer::Moe(_) => "mixture of experts",
+            Mixer::Mamba1(_) => "Mamba-1",
+            Mixer::Mamba2(_) => "Mamba-2",
+            Mixer::DeltaNet(_) => "gated delta net",
+            Mixer::ShortConv(_) => "short convolution",
+            Mixer::Rwkv6TimeMix(_) => "RWKV-6 time mix",
+            Mixer::Rwkv7TimeMix(_) => "RWKV-7 time mix",
+            Mixer::ChannelMix(_) => "channel mix",
         }
     }
 }

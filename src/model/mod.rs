@@ -13,6 +13,7 @@ mod arch;
 mod error;
 mod hparams;
 mod kinds;
+mod recurrent;
 mod rope;
 mod tensors;
 
@@ -22,6 +23,10 @@ use std::sync::Arc;
 
 pub use arch::supported_architectures;
 pub use error::ModelError;
+pub use recurrent::{
+    CausalConv, ChannelMix, DeltaNet, FirstValue, HeadSharing, Inner, LowRank, Mamba1, Mamba2,
+    Rwkv6TimeMix, Rwkv7TimeMix, ShortConv,
+};
 pub use rope::{Rope, RopePairs};
 pub use tensors::{Matrix, Vector};
 
@@ -53,10 +58,12 @@ pub struct Embedding {
     pub norm: Option<Norm>,
 }
 
-/// One layer: its residual blocks in order.
+/// One layer: its residual blocks in order, then `x ← rescale · x`.
 #[derive(Clone, Debug)]
 pub struct Layer {
     pub blocks: Vec<Residual>,
+    /// 1 but where a model keeps its hidden state from growing.
+    pub rescale: f32,
 }
 
 /// `x ← x + Σ branches(x)`: one branch, or several that read the same `x`.
@@ -81,6 +88,13 @@ pub enum Mixer {
     Mla(Mla),
     Ffn(Ffn),
     Moe(Moe),
+    Mamba1(Mamba1),
+    Mamba2(Mamba2),
+    DeltaNet(DeltaNet),
+    ShortConv(ShortConv),
+    Rwkv6TimeMix(Rwkv6TimeMix),
+    Rwkv7TimeMix(Rwkv7TimeMix),
+    ChannelMix(ChannelMix),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -299,6 +313,16 @@ impl Model {
 
     pub fn n_layer(&self) -> usize {
         self.layers.len()
+    }
+
+    /// Values a row that layers hand to later layers beside the hidden state.
+    pub fn n_carried(&self) -> usize {
+        let blocks = self.layers.iter().flat_map(|l| &l.blocks);
+        let carried = blocks.flat_map(|b| &b.branches).map(|b| match &b.mixer {
+            Mixer::Rwkv7TimeMix(m) => m.n_head * m.head_dim,
+            _ => 0,
+        });
+        carried.max().unwrap_or(0)
     }
 }
 

@@ -251,6 +251,14 @@ impl<'a> Tensors<'a> {
         }
     }
 
+    /// Counts the tensors whose names begin with `prefix` as used. The caller
+    /// says why the score does not depend on them.
+    pub fn ignore(&mut self, prefix: &str) {
+        let names = self.gguf.tensors().iter().map(|t| &t.name);
+        self.used
+            .extend(names.filter(|n| n.starts_with(prefix)).cloned());
+    }
+
     /// Leaves the tensors of these layers out of account.
     pub fn ignore_layers(&mut self, layers: Range<usize>) {
         let is_ignored = |name: &str| {

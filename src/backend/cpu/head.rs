@@ -21,8 +21,6 @@ const ROWS: usize = 56;
 struct Partial {
     lse: LogSumExp,
     logit: f32,
-    /// Whether all logits so far were; the sum does not show one of −∞.
-    finite: bool,
 }
 
 /// `−ln p(target)` for each target, or the number of the first target whose
@@ -50,7 +48,6 @@ pub(super) fn target_nll(
         Partial {
             lse: LogSumExp::default(),
             logit: f32::NAN,
-            finite: true,
         };
         targets.len()
     ];
@@ -74,7 +71,6 @@ pub(super) fn target_nll(
                         if head.scale != 1.0 {
                             math::scale(isa, logits, head.scale);
                         }
-                        p.finite &= math::all_finite(isa, logits);
                         if let Some(cap) = head.softcap {
                             math::softcap(isa, logits, cap);
                         }
@@ -87,9 +83,12 @@ pub(super) fn target_nll(
                 },
             );
     }
-    if let Some(i) = partials.iter().position(|p| !p.finite) {
-        return Ok(Err(i));
-    }
-    let nll = partials.iter().map(|p| p.lse.value() - f64::from(p.logit));
-    Ok(Ok(nll.collect()))
+    let nll: Vec<f64> = partials
+        .iter()
+        .map(|p| p.lse.value() - f64::from(p.logit))
+        .collect();
+    Ok(match nll.iter().position(|x| !x.is_finite()) {
+        Some(i) => Err(i),
+        None => Ok(nll),
+    })
 }

@@ -6,18 +6,23 @@
 //! any instruction set: see [`gemm`] and [`isa`].
 
 mod attention;
+mod conv;
+mod delta_net;
 mod ffn;
 pub mod gemm;
 mod head;
 mod heads;
-mod isa;
 mod layer;
+mod mamba;
 mod math;
 mod mla;
 mod moe;
 mod norm;
 mod rope;
+mod rwkv;
+mod scan;
 mod scratch;
+mod short_conv;
 mod spread;
 mod weights;
 
@@ -30,6 +35,7 @@ use self::layer::LoadedLayer;
 use self::rope::RopeTable;
 use self::scratch::Pool;
 use super::{BackendError, Hidden, LayerWindow, LayerWindowModel, Stage, Target};
+use crate::isa;
 use crate::model::{Model, Rope};
 use crate::quant;
 
@@ -148,8 +154,10 @@ impl LayerWindowModel for CpuModel {
     fn embed(&self, sequences: &[&[u32]], n_ctx: usize) -> Result<Hidden, BackendError> {
         let model = &self.model;
         let lens: Vec<usize> = sequences.iter().map(|s| s.len()).collect();
+        let n_rows = lens.iter().sum::<usize>();
         let mut hidden = Hidden {
-            data: vec![0.0; lens.iter().sum::<usize>() * model.n_embd],
+            data: vec![0.0; n_rows * model.n_embd],
+            carried: vec![0.0; n_rows * model.n_carried()],
             width: model.n_embd,
             lens,
             n_ctx,
@@ -219,7 +227,8 @@ impl LayerWindow for CpuLayers<'_> {
         self.range.clone()
     }
 
-    /// Attention keeps nothing between batches.
+    /// Nothing is kept between batches: sequences are whole, and a recurrent
+    /// layer starts each from a zero state.
     fn reset_state(&mut self) {}
 
     fn forward(&mut self, hidden: &mut Hidden) -> Result<(), BackendError> {
@@ -238,16 +247,15 @@ impl LayerWindow for CpuLayers<'_> {
                 let layer = LoadedLayer::load(&model.gguf, &model.layers[i], |rope| {
                     self.cpu.rope_table(rope, longest, n_ctx)
                 })?;
-                let run = |(sequence, x): (usize, &mut [f32])| {
-                    scratch.with(|s| layer.apply(*isa, spread, x, s));
+                let run = |(sequence, (x, carried)): (usize, (&mut [f32], &mut [f32]))| {
+                    scratch.with(|s| layer.apply(*isa, spread, x, carried, s));
                     self.cpu.check_finite(x, sequence, Stage::Layer(i))
                 };
-                let mut sequences = hidden.sequences_mut();
+                let sequences = hidden.sequences_and_carried_mut();
                 let results: Vec<_> = if spread {
                     sequences.into_iter().enumerate().map(run).collect()
                 } else {
-                    let all = sequences.par_iter_mut().enumerate();
-                    all.map(|(i, x)| run((i, x))).collect()
+                    sequences.into_par_iter().enumerate().map(run).collect()
                 };
                 // The first sequence's error, whatever thread was quickest.
                 results.into_iter().collect::<Result<(), _>>()?;

@@ -6,6 +6,7 @@ pub mod builder;
 mod dense;
 mod experts;
 mod layer_norm;
+mod recurrent;
 
 use std::path::{Path, PathBuf};
 
@@ -33,6 +34,8 @@ pub const CASES: &[Case] = cases! {
         hunyuan_moe llama4 llama_moe minimax_m2 qwen2moe qwen3moe;
     layer_norm: cohere2 command_r falcon falcon_40b gpt2 gptneox gptneox_sequential stablelm
         stablelm_12b starcoder2;
+    recurrent: falcon_h1 granitehybrid jamba lfm2 lfm2moe mamba mamba2 nemotron_h nemotron_h_moe
+        qwen35 qwen35_mtp qwen35moe qwen3next qwen3next_legacy rwkv6 rwkv7;
 };
 
 pub fn by_name(name: &str) -> &'static Case {
