@@ -6,6 +6,7 @@ mod documentation;
 mod features;
 mod fixtures;
 mod invariance;
+mod off;
 mod refusals;
 #[path = "../support/mod.rs"]
 mod support;

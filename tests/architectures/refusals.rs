@@ -274,6 +274,93 @@ pub const REFUSALS: &[Refusal] = &[
         "the file holds 1 tensors that architecture 'llama' does not use, so scoring it would leave something out: blk.0.ffn_up_shexp.weight",
     ),
     refusal(
+        "gate: missing, where the network has one",
+        "llama",
+        |t| t.without("blk.0.ffn_gate.weight"),
+        "tensor 'blk.0.ffn_gate.weight' is missing; the architecture needs it with the shape [32, 48]",
+    ),
+    refusal(
+        "gate: missing, where the experts have one",
+        "gpt_oss",
+        |t| {
+            t.without("blk.1.ffn_gate_exps.weight")
+                .without("blk.1.ffn_gate_exps.bias")
+        },
+        "tensor 'blk.1.ffn_gate_exps.weight' is missing; the architecture needs it with the shape [32, 16, 4]",
+    ),
+    refusal(
+        "gate: missing, where the shared expert has one",
+        "deepseek2",
+        |t| t.without("blk.1.ffn_gate_shexp.weight"),
+        "tensor 'blk.1.ffn_gate_shexp.weight' is missing; the architecture needs it with the shape [32, 16]",
+    ),
+    refusal(
+        "gate: where the network has none",
+        "starcoder2",
+        |t| zeros(t, "blk.0.ffn_gate.weight", &[32, 48]),
+        "the file holds 1 tensors that architecture 'starcoder2' does not use, so scoring it would leave something out: blk.0.ffn_gate.weight",
+    ),
+    refusal(
+        "Mamba-1: state of another size",
+        "mamba",
+        |t| count(t, "ssm.state_size", 16),
+        "tensor 'blk.0.ssm_x.weight' has the shape [64, 20]; the hyper-parameters ask for [64, 36]",
+    ),
+    refusal(
+        "Mamba-1: one of three norms missing",
+        "jamba",
+        |t| t.without("blk.0.ssm_b_norm.weight"),
+        "tensor 'blk.0.ssm_b_norm.weight' is missing; the architecture needs it with the shape [8]",
+    ),
+    refusal(
+        "Mamba-2: groups that do not divide the heads",
+        "mamba2",
+        |t| count(t, "ssm.group_count", 3),
+        "metadata key 'mamba2.ssm.group_count' is 3: does not divide the 4 heads",
+    ),
+    refusal(
+        "Mamba-2: heads that do not divide the width",
+        "nemotron_h",
+        |t| count(t, "ssm.time_step_rank", 3),
+        "metadata key 'nemotron_h.ssm.time_step_rank' is 3: does not divide the inner width 64",
+    ),
+    refusal(
+        "Mamba-2: decay missing",
+        "granitehybrid",
+        |t| t.without("blk.0.ssm_a"),
+        "tensor 'blk.0.ssm_a' is missing; the architecture needs it with the shape [1, 4]",
+    ),
+    refusal(
+        "gated delta net: value heads that key heads do not divide",
+        "qwen35",
+        |t| count(t, "ssm.group_count", 3),
+        "metadata key 'qwen35.ssm.time_step_rank' is 4: a multiple of the 3 key heads is needed",
+    ),
+    refusal(
+        "gated delta net: convolution of another width",
+        "qwen3next",
+        |t| count(t, "ssm.conv_kernel", 3),
+        "tensor 'blk.0.ssm_conv1d.weight' has the shape [4, 64]; the hyper-parameters ask for [3, 64]",
+    ),
+    refusal(
+        "short convolution: missing",
+        "lfm2",
+        |t| t.without("blk.0.shortconv.conv.weight"),
+        "tensor 'blk.0.shortconv.conv.weight' is missing; the architecture needs it with the shape [3, 32]",
+    ),
+    refusal(
+        "RWKV: heads that do not divide the width",
+        "rwkv6",
+        |t| count(t, "wkv.head_size", 48),
+        "metadata key 'rwkv6.wkv.head_size' is 48: does not divide the hidden width 128",
+    ),
+    refusal(
+        "RWKV: decay missing",
+        "rwkv7",
+        |t| t.without("blk.1.time_mix_w0.weight"),
+        "tensor 'blk.1.time_mix_w0.weight' is missing; the architecture needs it with the shape [128]",
+    ),
+    refusal(
         "multi-token prediction: blocks that no key declares",
         "glm4moe",
         |t| t.unset("nextn_predict_layers"),
