@@ -7,6 +7,7 @@ mod dense;
 mod experts;
 mod layer_norm;
 mod recurrent;
+mod state_space;
 
 use std::path::{Path, PathBuf};
 
@@ -34,8 +35,8 @@ pub const CASES: &[Case] = cases! {
         hunyuan_moe llama4 llama_moe minimax_m2 qwen2moe qwen3moe;
     layer_norm: cohere2 command_r falcon falcon_40b gpt2 gptneox gptneox_sequential stablelm
         stablelm_12b starcoder2;
-    recurrent: falcon_h1 granitehybrid jamba lfm2 lfm2moe mamba mamba2 nemotron_h nemotron_h_moe
-        qwen35 qwen35_mtp qwen35moe qwen3next qwen3next_legacy rwkv6 rwkv7;
+    recurrent: lfm2 lfm2moe qwen35 qwen35_mtp qwen35moe qwen3next qwen3next_legacy rwkv6 rwkv7;
+    state_space: falcon_h1 granitehybrid jamba mamba mamba2 nemotron_h nemotron_h_moe;
 };
 
 pub fn by_name(name: &str) -> &'static Case {
