@@ -103,7 +103,7 @@ pub(super) fn build(gguf: Arc<Gguf>) -> Result<Model, ModelError> {
         });
     };
     let n_embd = hp.count("embedding_length")?;
-    let (n_layer, n_mtp) = n_layer(&hp)?;
+    let (n_layer, n_mtp) = n_layer(&hp, gguf.tensors().len())?;
     let mut context = Context {
         n_embd,
         n_layer,
@@ -132,12 +132,14 @@ pub(super) fn build(gguf: Arc<Gguf>) -> Result<Model, ModelError> {
 }
 
 /// Layers that make the logits, and blocks for multi-token prediction.
-fn n_layer(hp: &Hparams) -> Result<(usize, usize), ModelError> {
+fn n_layer(hp: &Hparams, n_tensors: usize) -> Result<(usize, usize), ModelError> {
     const MTP: &str = "nextn_predict_layers";
-    let (all, mtp) = (
-        hp.count("block_count")?,
-        hp.optional_count(MTP)?.unwrap_or(0),
-    );
+    const ALL: &str = "block_count";
+    let (all, mtp) = (hp.count(ALL)?, hp.optional_count(MTP)?.unwrap_or(0));
+    // Every layer has tensors; lists as long as the layers must stay small.
+    if all > n_tensors {
+        return Err(hp.bad(ALL, all, format!("the file has {n_tensors} tensors")));
+    }
     match all.checked_sub(mtp) {
         Some(n) if n > 0 => Ok((n, mtp)),
         _ => Err(hp.bad(MTP, mtp, format!("the file has {all} blocks"))),
@@ -271,7 +273,12 @@ impl Context<'_> {
         }
         let most = n_head.iter().copied().max().unwrap_or(0).max(1);
         let width = |key| -> Result<usize, ModelError> {
-            Ok(self.hp.optional_count(key)?.unwrap_or(self.n_embd / most))
+            // RoPE lists a head's pairs before any tensor proves its width.
+            const WIDEST: usize = 1 << 16;
+            match self.hp.optional_count(key)?.unwrap_or(self.n_embd / most) {
+                n if n > WIDEST => Err(self.hp.bad(key, n, "wider than the head of any model")),
+                n => Ok(n),
+            }
         };
         Ok(Widths {
             n_head,
