@@ -96,3 +96,20 @@ fn damaged_models_of_the_suite_never_panic() {
         }
     }
 }
+
+#[test]
+fn damaged_relatives_never_panic() {
+    // These have no vocabulary: metadata, the list of tensors, some weights.
+    const HEADER: usize = 6000;
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/relatives");
+    let files = std::fs::read_dir(root).expect("a folder");
+    let mut files: Vec<_> = files.map(|f| f.expect("a file").path()).collect();
+    files.sort();
+    for (seed, path) in files.iter().enumerate() {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.ends_with(".gguf") {
+            let whole = std::fs::read(path).expect("a model");
+            damage(&name, &whole, HEADER, seed as u64, 500);
+        }
+    }
+}

@@ -12,6 +12,7 @@
 mod arch;
 mod error;
 mod hparams;
+mod kinds;
 mod recurrent;
 mod rope;
 mod tensors;

@@ -9,6 +9,8 @@ use crate::model::{Activation, Attention, Mixer, ModelError};
 struct Kind {
     pairs: RopePairs,
     activation: Activation,
+    /// Whether the FFN has a gate.
+    gated: bool,
     /// Name of the norm before the FFN.
     ffn_norm: &'static str,
 }
@@ -16,6 +18,7 @@ struct Kind {
 const ADJACENT: Kind = Kind {
     pairs: RopePairs::Adjacent,
     activation: Activation::Silu,
+    gated: true,
     ffn_norm: "ffn_norm",
 };
 const HALVES: Kind = Kind {
@@ -37,6 +40,7 @@ pub(super) fn halves(c: &mut Context) -> Result<Parts, ModelError> {
 pub(super) fn arcee(c: &mut Context) -> Result<Parts, ModelError> {
     let kind = Kind {
         activation: Activation::ReluSquared,
+        gated: false,
         ..ADJACENT
     };
     decoder(c, &kind, |_, _, _| Ok(()))
@@ -79,6 +83,7 @@ pub(super) fn hunyuan(c: &mut Context) -> Result<Parts, ModelError> {
 pub(super) fn nemotron(c: &mut Context) -> Result<Parts, ModelError> {
     let kind = Kind {
         activation: Activation::ReluSquared,
+        gated: false,
         ..HALVES
     };
     decoder(c, &kind, |_, _, _| Ok(()))
@@ -127,7 +132,13 @@ fn decoder(
             adjust(c, i, &mut attention)?;
             Ok(Mixer::Attention(attention))
         },
-        |c, i| Ok(Mixer::Ffn(c.ffn(i, n_ff[i], kind.activation)?)),
+        |c, i| {
+            let ffn = match kind.gated {
+                true => c.ffn(i, n_ff[i], kind.activation)?,
+                false => c.ungated_ffn(i, n_ff[i], kind.activation)?,
+            };
+            Ok(Mixer::Ffn(ffn))
+        },
     )?;
     c.parts(layers)
 }

@@ -12,10 +12,7 @@ pub(super) fn chatglm(c: &mut Context) -> Result<Parts, ModelError> {
     let rope = c.rope(RopePairs::Adjacent, widths.head_dim)?;
     let layers = c.pre_norm_layers(
         "ffn_norm",
-        |c, i| {
-            let attention = c.roped(i, &widths, &rope)?;
-            Ok(Mixer::Attention(attention))
-        },
+        |c, i| Ok(Mixer::Attention(c.roped(i, &widths, &rope)?)),
         |c, i| Ok(Mixer::Ffn(gate_up_ffn(c, i, n_ff[i])?)),
     )?;
     c.parts(layers)

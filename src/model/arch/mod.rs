@@ -380,9 +380,19 @@ impl Context<'_> {
         Ok(attention)
     }
 
-    /// The feed-forward network of layer `i`, gated where the file has a gate.
+    /// The gated feed-forward network of layer `i`.
     fn ffn(&mut self, i: usize, n_ff: usize, activation: Activation) -> Result<Ffn, ModelError> {
-        self.ffn_named(&format!("blk.{i}.ffn"), "", n_ff, activation)
+        self.ffn_named(&format!("blk.{i}.ffn"), "", n_ff, activation, true)
+    }
+
+    /// The feed-forward network of layer `i`, without a gate.
+    fn ungated_ffn(
+        &mut self,
+        i: usize,
+        n_ff: usize,
+        activation: Activation,
+    ) -> Result<Ffn, ModelError> {
+        self.ffn_named(&format!("blk.{i}.ffn"), "", n_ff, activation, false)
     }
 
     /// The network with the tensors `PREFIX_{gate,up,down}SUFFIX`.
@@ -392,10 +402,11 @@ impl Context<'_> {
         suffix: &str,
         n_ff: usize,
         activation: Activation,
+        gated: bool,
     ) -> Result<Ffn, ModelError> {
         let d = self.n_embd;
         let name = |part: &str| format!("{prefix}_{part}{suffix}");
-        let gate = match self.tensors.has(&format!("{}.weight", name("gate"))) {
+        let gate = match gated {
             true => Some(self.tensors.linear(&name("gate"), d, n_ff)?),
             false => None,
         };

@@ -23,10 +23,7 @@ pub(super) fn phimoe(c: &mut Context) -> Result<Parts, ModelError> {
     let rope = long_rope(c, RopePairs::Halves, widths.head_dim)?;
     let layers = c.pre_norm_layers(
         "ffn_norm",
-        |c, i| {
-            let attention = c.roped(i, &widths, &rope)?;
-            Ok(Mixer::Attention(attention))
-        },
+        |c, i| Ok(Mixer::Attention(c.roped(i, &widths, &rope)?)),
         |c, i| Ok(Mixer::Moe(c.moe(i, &MoeRules::softmax(n_ff[i]))?)),
     )?;
     c.parts(layers)
