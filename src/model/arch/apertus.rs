@@ -15,7 +15,7 @@ pub(super) fn apertus(c: &mut Context) -> Result<Parts, ModelError> {
             attention.qk_norm = Some(c.qk_norm(i, &widths, false)?);
             Ok(Mixer::Attention(attention))
         },
-        |c, i| Ok(Mixer::Ffn(c.ffn(i, n_ff[i], xielu[i])?)),
+        |c, i| Ok(Mixer::Ffn(c.ungated_ffn(i, n_ff[i], xielu[i])?)),
     )?;
     c.parts(layers)
 }

@@ -11,12 +11,14 @@ struct Kind {
     activation: Activation,
     /// Name of the norm before the FFN.
     ffn_norm: &'static str,
+    gated: bool,
 }
 
 const ADJACENT: Kind = Kind {
     pairs: RopePairs::Adjacent,
     activation: Activation::Silu,
     ffn_norm: "ffn_norm",
+    gated: true,
 };
 const HALVES: Kind = Kind {
     pairs: RopePairs::Halves,
@@ -37,6 +39,7 @@ pub(super) fn halves(c: &mut Context) -> Result<Parts, ModelError> {
 pub(super) fn arcee(c: &mut Context) -> Result<Parts, ModelError> {
     let kind = Kind {
         activation: Activation::ReluSquared,
+        gated: false,
         ..ADJACENT
     };
     decoder(c, &kind, |_, _, _| Ok(()))
@@ -79,6 +82,7 @@ pub(super) fn hunyuan(c: &mut Context) -> Result<Parts, ModelError> {
 pub(super) fn nemotron(c: &mut Context) -> Result<Parts, ModelError> {
     let kind = Kind {
         activation: Activation::ReluSquared,
+        gated: false,
         ..HALVES
     };
     decoder(c, &kind, |_, _, _| Ok(()))
@@ -127,7 +131,12 @@ fn decoder(
             adjust(c, i, &mut attention)?;
             Ok(Mixer::Attention(attention))
         },
-        |c, i| Ok(Mixer::Ffn(c.ffn(i, n_ff[i], kind.activation)?)),
+        |c, i| {
+            Ok(Mixer::Ffn(match kind.gated {
+                true => c.ffn(i, n_ff[i], kind.activation)?,
+                false => c.ungated_ffn(i, n_ff[i], kind.activation)?,
+            }))
+        },
     )?;
     c.parts(layers)
 }
