@@ -8,5 +8,6 @@ mod fixtures;
 mod invariance;
 mod off;
 mod refusals;
+mod relatives;
 #[path = "../support/mod.rs"]
 mod support;

@@ -124,10 +124,10 @@ pub const REFUSALS: &[Refusal] = &[
         "metadata key 'deepseek2.attention.head_count' is an array: all layers must agree",
     ),
     refusal(
-        "temperature tuning where it is not known",
+        "half of the temperature tuning",
         "deepseek2",
         |t| t.set("attention.temperature_scale", Value::F32(0.5)),
-        "metadata key 'deepseek2.attention.temperature_scale' is 0.5: temperature tuning is not supported here",
+        "tiny.gguf: has no metadata key 'deepseek2.attention.temperature_length'",
     ),
     refusal(
         "a vocabulary of another size",

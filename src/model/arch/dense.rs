@@ -9,17 +9,16 @@ use crate::model::{Activation, Attention, Mixer, ModelError};
 struct Kind {
     pairs: RopePairs,
     activation: Activation,
-    /// Whether the FFN has a gate.
-    gated: bool,
     /// Name of the norm before the FFN.
     ffn_norm: &'static str,
+    gated: bool,
 }
 
 const ADJACENT: Kind = Kind {
     pairs: RopePairs::Adjacent,
     activation: Activation::Silu,
-    gated: true,
     ffn_norm: "ffn_norm",
+    gated: true,
 };
 const HALVES: Kind = Kind {
     pairs: RopePairs::Halves,
@@ -133,11 +132,10 @@ fn decoder(
             Ok(Mixer::Attention(attention))
         },
         |c, i| {
-            let ffn = match kind.gated {
+            Ok(Mixer::Ffn(match kind.gated {
                 true => c.ffn(i, n_ff[i], kind.activation)?,
                 false => c.ungated_ffn(i, n_ff[i], kind.activation)?,
-            };
-            Ok(Mixer::Ffn(ffn))
+            }))
         },
     )?;
     c.parts(layers)

@@ -1,12 +1,11 @@
 //! Tiny models of architectures that have no other reference, against llama.cpp's
 //! per-token figures for them. `fixtures/relatives/make.py` makes both.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 
+use crate::fixtures::{EXACT, GELU_TABLE};
+use crate::support::{cpu, differences, ids, rows, score, token_nlls};
 use pplx::eval::{Geometry, Mode};
-use support::{cpu, differences, ids, rows, score, token_nlls};
 
 /// All targets of windows of 64.
 const GEOMETRY: Geometry = Geometry {
@@ -23,7 +22,7 @@ const WINDOWS: usize = 2;
 const GELU: [&str; 3] = ["codeshell", "phi2", "starcoder"];
 
 /// The models, by name. `PPLX_RELATIVES` adds a folder of ones too large to keep.
-fn cases() -> Vec<PathBuf> {
+pub fn cases() -> Vec<PathBuf> {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/relatives");
     let folders = [
         Some(kept),
@@ -40,23 +39,32 @@ fn cases() -> Vec<PathBuf> {
     models
 }
 
+/// Largest difference of a token and difference of the means, and the bounds they
+/// must stay below.
+pub fn errors(path: &Path) -> ((f64, f64), (f64, f64)) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/relatives");
+    let tokens = ids(&folder.join("ids.txt"));
+    let scores = score(&cpu(path, 1), &tokens, GEOMETRY, WINDOWS, None, WINDOWS);
+    let reference = token_nlls(&path.with_extension("csv"));
+    let has_gelu = GELU
+        .iter()
+        .any(|n| path.file_stem().is_some_and(|s| s == *n));
+    let bounds = match has_gelu {
+        true => (GELU_TABLE, 5e-4),
+        false => (EXACT, 5e-6),
+    };
+    (differences(&rows(&tokens, &scores), &reference), bounds)
+}
+
 #[test]
-fn every_model_matches_llama_cpp() {
+fn every_relative_matches_llama_cpp() {
     let models = cases();
     assert!(models.len() >= 43, "only {} models", models.len());
-    let tokens =
-        ids(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/relatives/ids.txt"));
     let mut failures = Vec::new();
     for path in models {
         let name = path.file_stem().and_then(|n| n.to_str()).expect("a name");
-        let scores = score(&cpu(&path, 1), &tokens, GEOMETRY, WINDOWS, None, WINDOWS);
-        let reference = token_nlls(&path.with_extension("csv"));
-        let (max, mean) = differences(&rows(&tokens, &scores), &reference);
+        let ((max, mean), bounds) = errors(&path);
         println!("{name:16} max {max:.2e} mean {mean:.2e}");
-        let bounds = match GELU.contains(&name) {
-            true => (1e-2, 5e-4),
-            false => (1e-4, 5e-6),
-        };
         if max.is_nan() || max >= bounds.0 || mean >= bounds.1 {
             failures.push(format!("{name}: max {max:.2e}, mean {mean:.2e}"));
         }
