@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
@@ -28,6 +29,11 @@ impl TensorInfo {
     /// Number of elements; the reader has checked that it does not overflow.
     pub fn elements(&self) -> usize {
         self.dims.iter().product::<u64>() as usize
+    }
+
+    /// Where its blocks lie in the file.
+    pub fn bytes(&self) -> Range<usize> {
+        self.offset..self.offset + self.n_bytes
     }
 }
 
@@ -116,7 +122,24 @@ impl Gguf {
 
     /// The raw blocks of a tensor of this file.
     pub fn data(&self, tensor: &TensorInfo) -> &[u8] {
-        &self.bytes.as_slice()[tensor.offset..tensor.offset + tensor.n_bytes]
+        &self.bytes.as_slice()[tensor.bytes()]
+    }
+
+    /// Takes a range of the file's bytes out of this process's memory; they are
+    /// read again when they are used again. Whole pages go, so neighbors may too.
+    /// Only advice: a system that cannot follow it keeps the pages.
+    pub fn release(&self, bytes: Range<usize>) {
+        let Range { start, end } = bytes;
+        if start >= end || end > self.file_len() {
+            return;
+        }
+        #[cfg(unix)]
+        if let Bytes::Mapped(map) = &self.bytes {
+            use memmap2::UncheckedAdvice::DontNeed;
+            // SAFETY: the map is read-only and of a file, so a page that is gone
+            // is read from the file again and holds what it held.
+            let _ = unsafe { map.unchecked_advise_range(DontNeed, start, end - start) };
+        }
     }
 
     /// Length of the whole file in bytes.

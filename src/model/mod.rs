@@ -299,6 +299,16 @@ impl Model {
     pub fn n_layer(&self) -> usize {
         self.layers.len()
     }
+
+    /// Where the weights of a range of layers lie in the file.
+    pub fn layer_bytes(&self, layers: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let is_theirs =
+            move |name: &str| tensors::layer_of(name).is_some_and(|i| layers.contains(&i));
+        let tensors = self.gguf.tensors().iter();
+        tensors
+            .filter(move |t| is_theirs(&t.name))
+            .map(|t| t.bytes())
+    }
 }
 
 impl Heads {

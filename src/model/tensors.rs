@@ -49,6 +49,14 @@ impl Matrix {
         self.n_in / self.ty.block_elements() * self.ty.block_bytes()
     }
 
+    /// Where the rows lie in the file, from the first to the last.
+    pub fn bytes(&self, gguf: &Gguf) -> Range<usize> {
+        let at = gguf.tensor(&self.tensor).map_or(0, |t| t.offset);
+        let row = |i: usize| self.first + i / self.run.max(1) * self.step + i % self.run.max(1);
+        let end = self.n_out.checked_sub(1).map_or(0, |last| row(last) + 1);
+        at + self.first * self.row_bytes()..at + end * self.row_bytes()
+    }
+
     /// The blocks of the tensor's rows, by row.
     pub fn data<'a>(&self, gguf: &'a Gguf) -> Rows<'a> {
         Rows {
@@ -85,6 +93,11 @@ impl<'a> Rows<'a> {
 pub struct Vector {
     pub tensor: String,
     pub values: Vec<f32>,
+}
+
+/// The layer that a tensor's name (`blk.N.…`) puts it in.
+pub(super) fn layer_of(name: &str) -> Option<usize> {
+    name.strip_prefix("blk.")?.split('.').next()?.parse().ok()
 }
 
 /// Hands out tensors by name, checks them, and remembers which were used.
@@ -253,10 +266,7 @@ impl<'a> Tensors<'a> {
 
     /// Leaves the tensors of these layers out of account.
     pub fn ignore_layers(&mut self, layers: Range<usize>) {
-        let is_ignored = |name: &str| {
-            let layer = name.strip_prefix("blk.").and_then(|n| n.split('.').next());
-            layer.is_some_and(|n| n.parse().is_ok_and(|n: usize| layers.contains(&n)))
-        };
+        let is_ignored = |name: &str| layer_of(name).is_some_and(|n| layers.contains(&n));
         let names = self.gguf.tensors().iter().map(|t| t.name.as_str());
         let ignored = names.filter(|n| is_ignored(n)).map(str::to_owned);
         self.used.extend(ignored);
