@@ -10,6 +10,7 @@ pub mod eval;
 pub mod experiment;
 pub mod fetch;
 pub mod gguf;
+mod isa;
 pub mod model;
 pub mod plan;
 pub mod quant;

@@ -665,7 +665,7 @@ fn have_pip() -> bool {
         .output();
     let there = pip.is_ok_and(|o| o.status.success());
     if !there {
-        eprintln!("SKIPPED: python3 -m pip is missing");
+        let _ = writeln!(std::io::stderr(), "SKIPPED: python3 -m pip is missing");
     }
     there
 }

@@ -18,6 +18,9 @@ pub struct Hidden {
     /// `rows × width`, row-major.
     pub data: Vec<f32>,
     pub width: usize,
+    /// What layers hand to later layers beside the hidden state, as many values
+    /// for each row; empty for most models.
+    pub carried: Vec<f32>,
     /// Length of each sequence, in the order of their rows.
     pub lens: Vec<usize>,
     /// The run's context length, which some models look at; no sequence is
@@ -32,15 +35,15 @@ impl Hidden {
 
     /// The states of each sequence, `len × width` each.
     pub fn sequences_mut(&mut self) -> Vec<&mut [f32]> {
-        let mut rest = self.data.as_mut_slice();
-        self.lens
-            .iter()
-            .map(|len| {
-                let (head, tail) = std::mem::take(&mut rest).split_at_mut(len * self.width);
-                rest = tail;
-                head
-            })
-            .collect()
+        by_sequence(&mut self.data, &self.lens, self.width)
+    }
+
+    /// The states of each sequence, and the carried values of its rows.
+    pub fn sequences_and_carried_mut(&mut self) -> Vec<(&mut [f32], &mut [f32])> {
+        let n_carried = self.carried.len() / self.rows().max(1);
+        let states = by_sequence(&mut self.data, &self.lens, self.width);
+        let carried = by_sequence(&mut self.carried, &self.lens, n_carried);
+        states.into_iter().zip(carried).collect()
     }
 
     /// Sequence number and position of a row.
@@ -53,6 +56,17 @@ impl Hidden {
         }
         (self.lens.len(), row)
     }
+}
+
+/// Cuts rows of `width` values into sequences.
+fn by_sequence<'a>(mut rows: &'a mut [f32], lens: &[usize], width: usize) -> Vec<&'a mut [f32]> {
+    lens.iter()
+        .map(|len| {
+            let (head, tail) = std::mem::take(&mut rows).split_at_mut(len * width);
+            rows = tail;
+            head
+        })
+        .collect()
 }
 
 /// The stage whose output was not finite.

@@ -100,8 +100,12 @@ fn summary(args: &Args, gguf: &Gguf) -> String {
         Ok(Some(name)) => name,
         _ => "not named",
     };
+    let parts = match gguf.paths().len() {
+        1 => String::new(),
+        n => format!(", {n} parts"),
+    };
     format!(
-        "file          {} ({})\narchitecture  {architecture}\nparameters    {}\n",
+        "file          {} ({}{parts})\narchitecture  {architecture}\nparameters    {}\n",
         args.model.display(),
         HumanBytes(gguf.file_len() as u64),
         HumanCount(elements),

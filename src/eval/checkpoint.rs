@@ -60,14 +60,20 @@ enum Slot {
         tags: Vec<u64>,
         hidden: Hidden,
     },
-    /// At `offset` of the file: a tag for each sequence, then the values.
+    /// At `offset` of the file: a tag for each sequence, the states, what is
+    /// carried beside them.
     File {
         offset: u64,
-        n_values: usize,
         n_tags: usize,
+        n_states: usize,
+        n_carried: usize,
         /// All but the values.
         shape: Hidden,
     },
+}
+
+fn value_bytes(hidden: &Hidden) -> usize {
+    size_of_val(hidden.data.as_slice()) + size_of_val(hidden.carried.as_slice())
 }
 
 /// The hidden states of all batches at one cut.
@@ -102,7 +108,7 @@ impl Checkpoints {
         tags: Vec<u64>,
         hidden: Hidden,
     ) -> Result<(), CheckpointError> {
-        let bytes = size_of_val(hidden.data.as_slice()) as u64;
+        let bytes = value_bytes(&hidden) as u64;
         if index >= self.slots.len() {
             if index == 0 {
                 self.check_space(&hidden)?;
@@ -138,19 +144,22 @@ impl Checkpoints {
         match slot {
             Some(Slot::File {
                 offset,
-                n_values,
                 n_tags,
+                n_states,
+                n_carried,
                 shape,
             }) => {
                 let mut tags = vec![0; *n_tags];
                 let mut hidden = shape.clone();
-                hidden.data = vec![0.0; *n_values];
+                hidden.data = vec![0.0; *n_states];
+                hidden.carried = vec![0.0; *n_carried];
                 let offset = *offset;
                 let file = self.file.as_mut();
                 let read = file.map_or(Err(std::io::ErrorKind::NotFound.into()), |file| {
                     file.seek(SeekFrom::Start(offset))?;
                     file.read_exact(bytemuck::cast_slice_mut(&mut tags))?;
-                    file.read_exact(bytemuck::cast_slice_mut(&mut hidden.data))
+                    file.read_exact(bytemuck::cast_slice_mut(&mut hidden.data))?;
+                    file.read_exact(bytemuck::cast_slice_mut(&mut hidden.carried))
                 });
                 read.map_err(|e| io_error(&self.options.dir, &e))?;
                 Ok((tags, hidden))
@@ -172,7 +181,7 @@ impl Checkpoints {
     /// Finds out whether the disk has room for what will not fit in memory, as
     /// the first batch comes.
     fn check_space(&self, hidden: &Hidden) -> Result<(), CheckpointError> {
-        let row_bytes = size_of_val(hidden.data.as_slice()) / hidden.rows().max(1);
+        let row_bytes = value_bytes(hidden) / hidden.rows().max(1);
         let all = self.rows as u64 * row_bytes as u64;
         let need = all.saturating_sub(self.options.memory);
         match free_space(&self.options.dir) {
@@ -202,13 +211,14 @@ impl Checkpoints {
         };
         let written = (file.seek(SeekFrom::Start(offset)))
             .and_then(|_| file.write_all(bytemuck::cast_slice(&tags)))
-            .and_then(|()| file.write_all(bytemuck::cast_slice(&hidden.data)));
+            .and_then(|()| file.write_all(bytemuck::cast_slice(&hidden.data)))
+            .and_then(|()| file.write_all(bytemuck::cast_slice(&hidden.carried)));
         written.map_err(|e| io_error(dir, &e))?;
-        let values = std::mem::take(&mut hidden.data);
         Ok(Slot::File {
             offset,
-            n_values: values.len(),
             n_tags: tags.len(),
+            n_states: std::mem::take(&mut hidden.data).len(),
+            n_carried: std::mem::take(&mut hidden.carried).len(),
             shape: hidden,
         })
     }
@@ -247,8 +257,9 @@ mod tests {
     fn hidden(batch: usize, pass: usize, rows: usize) -> Hidden {
         let value = |i: usize| (batch * 1000 + pass * 100 + i) as f32;
         Hidden {
-            data: (0..rows * 4).map(value).collect(),
-            width: 4,
+            data: (0..rows * 3).map(value).collect(),
+            width: 3,
+            carried: (0..rows).map(|i| -value(i)).collect(),
             lens: vec![rows],
             n_ctx: 8,
         }

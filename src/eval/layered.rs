@@ -223,6 +223,7 @@ mod tests {
             Ok(Hidden {
                 data: sequences.concat().iter().map(|&id| id as f32).collect(),
                 width: 1,
+                carried: Vec::new(),
                 lens: sequences.iter().map(|s| s.len()).collect(),
                 n_ctx,
             })

@@ -106,6 +106,28 @@ pub fn remembered_sha256(
         .map_err(|e| FetchError::io("read", path, e))
 }
 
+/// The sha256 of a model in one or several files: that of its file, or that of
+/// the list of its parts' hashes, one a line. (Each part's is remembered, which a
+/// hash of all bytes in a row would not allow.)
+///
+/// # Errors
+/// As [`remembered_sha256`].
+pub fn remembered_sha256_of_parts(
+    paths: &[PathBuf],
+    options: &FetchOptions,
+    progress: &dyn Progress,
+) -> Result<String, FetchError> {
+    if let [path] = paths {
+        return remembered_sha256(path, options, progress);
+    }
+    let mut list = String::new();
+    for path in paths {
+        list += &remembered_sha256(path, options, progress)?;
+        list.push('\n');
+    }
+    Ok(hash::sha256_bytes(list.as_bytes()))
+}
+
 /// Makes sure that the artifact is at its path, fetching it where it is not.
 ///
 /// A file that is there already is verified (its hash is remembered while size,

@@ -91,6 +91,44 @@ pub enum Problem {
     },
     #[error("tensors '{first}' and '{second}' overlap")]
     Overlap { first: String, second: String },
+    #[error(
+        "is part {part} of a model in {count} files; name the first one instead{}",
+        first.as_ref().map_or(String::new(), |p| format!(", {}", p.display()))
+    )]
+    NotFirstPart {
+        part: u64,
+        count: u64,
+        /// `None` where the file is not named as a part is.
+        first: Option<PathBuf>,
+    },
+    #[error(
+        "is the first part of a model in {count} files; its name must end in '{suffix}' for the others to be found"
+    )]
+    PartName { count: u64, suffix: String },
+    #[error("is missing: it is part {part} of the {count} files of {}", first.display())]
+    MissingPart {
+        part: u64,
+        count: u64,
+        first: PathBuf,
+    },
+    #[error("metadata key '{key}' is {found}; as part {part} of {} it must be {expected}", first.display())]
+    PartKey {
+        key: &'static str,
+        found: u64,
+        expected: u64,
+        part: u64,
+        first: PathBuf,
+    },
+    #[error("its {count} parts hold {found} tensors; split.tensors.count declares {declared}")]
+    PartTensors {
+        count: u64,
+        found: usize,
+        declared: u64,
+    },
+    #[error("tensor '{name}' occurs in {} too", other.display())]
+    TensorInTwoParts { name: String, other: PathBuf },
+    #[error("is one of {count} parts of a model; only files can be opened with their other parts")]
+    PartInMemory { count: u64 },
     #[error("has no metadata key '{0}'")]
     MissingKey(String),
     #[error("metadata key '{key}' is {found}; {expected} is needed")]

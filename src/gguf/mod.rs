@@ -5,12 +5,15 @@
 
 mod block_type;
 mod error;
+mod header;
 mod metadata;
 mod reader;
+mod split;
 mod writer;
 
 pub use block_type::BlockType;
 pub use error::{GgufError, Problem};
 pub use metadata::{Array, Metadata, Value};
 pub use reader::{Gguf, TensorInfo};
+pub use split::first_part;
 pub use writer::GgufWriter;

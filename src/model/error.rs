@@ -8,10 +8,6 @@ pub enum ModelError {
     Gguf(#[from] GgufError),
     #[error("architecture '{found}' is not supported; supported are {supported}")]
     Architecture { found: String, supported: String },
-    #[error(
-        "the file is part {part} of a model split into {count}, which is not supported: merge it first (llama-gguf-split --merge)"
-    )]
-    Split { part: u64, count: u64 },
     #[error("tensor '{name}' is missing; the architecture needs it with the shape {expected:?}")]
     MissingTensor { name: String, expected: Vec<usize> },
     #[error("tensor '{name}' has the shape {found:?}; the hyper-parameters ask for {expected:?}")]

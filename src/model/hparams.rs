@@ -112,21 +112,33 @@ impl<'a> Hparams<'a> {
         Ok(self.meta.string(&self.key(key))?)
     }
 
+    /// A bool for each layer.
+    pub fn optional_flags(
+        &self,
+        key: &str,
+        n_layer: usize,
+    ) -> Result<Option<Vec<bool>>, ModelError> {
+        let Some(mut flags) = self.meta.bools(&self.key(key))? else {
+            return Ok(None);
+        };
+        if flags.len() < n_layer {
+            return Err(self.bad(
+                key,
+                format!("an array of {}", flags.len()),
+                format!("the model has {n_layer} layers"),
+            ));
+        }
+        flags.truncate(n_layer);
+        Ok(Some(flags))
+    }
+
     /// Which layers have a sliding window. The key holds a bool for each layer,
     /// or the period `p` in which the last layer is full (`default` if absent).
     pub fn sliding_pattern(&self, n_layer: usize, default: usize) -> Result<Vec<bool>, ModelError> {
         const KEY: &str = "attention.sliding_window_pattern";
         let full = self.key(KEY);
         if let Some(Value::Array(_)) = self.meta.get(&full) {
-            let pattern = self.meta.bools(&full)?.unwrap_or_default();
-            if pattern.len() < n_layer {
-                return Err(self.bad(
-                    KEY,
-                    format!("an array of {}", pattern.len()),
-                    format!("the model has {n_layer} layers"),
-                ));
-            }
-            return Ok(pattern[..n_layer].to_vec());
+            return Ok(self.optional_flags(KEY, n_layer)?.unwrap_or_default());
         }
         let period = self.optional_count(KEY)?.unwrap_or(default);
         // llama.cpp: period 0 means that every layer slides.

@@ -12,6 +12,7 @@
 mod arch;
 mod error;
 mod hparams;
+mod recurrent;
 mod rope;
 mod tensors;
 
@@ -21,6 +22,10 @@ use std::sync::Arc;
 
 pub use arch::supported_architectures;
 pub use error::ModelError;
+pub use recurrent::{
+    CausalConv, ChannelMix, DeltaNet, FirstValue, HeadSharing, Inner, LowRank, Mamba1, Mamba2,
+    Rwkv6TimeMix, Rwkv7TimeMix, ShortConv,
+};
 pub use rope::{Rope, RopePairs};
 pub use tensors::{Matrix, Vector};
 
@@ -52,10 +57,12 @@ pub struct Embedding {
     pub norm: Option<Norm>,
 }
 
-/// One layer: its residual blocks in order.
+/// One layer: its residual blocks in order, then `x ← rescale · x`.
 #[derive(Clone, Debug)]
 pub struct Layer {
     pub blocks: Vec<Residual>,
+    /// 1 but where a model keeps its hidden state from growing.
+    pub rescale: f32,
 }
 
 /// `x ← x + Σ branches(x)`: one branch, or several that read the same `x`.
@@ -80,6 +87,13 @@ pub enum Mixer {
     Mla(Mla),
     Ffn(Ffn),
     Moe(Moe),
+    Mamba1(Mamba1),
+    Mamba2(Mamba2),
+    DeltaNet(DeltaNet),
+    ShortConv(ShortConv),
+    Rwkv6TimeMix(Rwkv6TimeMix),
+    Rwkv7TimeMix(Rwkv7TimeMix),
+    ChannelMix(ChannelMix),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -300,14 +314,23 @@ impl Model {
         self.layers.len()
     }
 
-    /// Where the weights of a range of layers lie in the file.
-    pub fn layer_bytes(&self, layers: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-        let is_theirs =
-            move |name: &str| tensors::layer_of(name).is_some_and(|i| layers.contains(&i));
-        let tensors = self.gguf.tensors().iter();
-        tensors
-            .filter(move |t| is_theirs(&t.name))
-            .map(|t| t.bytes())
+    /// Values a row that layers hand to later layers beside the hidden state.
+    pub fn n_carried(&self) -> usize {
+        let blocks = self.layers.iter().flat_map(|l| &l.blocks);
+        let carried = blocks.flat_map(|b| &b.branches).map(|b| match &b.mixer {
+            Mixer::Rwkv7TimeMix(m) => m.n_head * m.head_dim,
+            _ => 0,
+        });
+        carried.max().unwrap_or(0)
+    }
+
+    /// Releases what has been read of a range of layers: see [`Gguf::release`].
+    pub fn release_layers(&self, layers: Range<usize>) {
+        for tensor in self.gguf.tensors() {
+            if tensors::layer_of(&tensor.name).is_some_and(|i| layers.contains(&i)) {
+                self.gguf.release(tensor, 0..tensor.n_bytes);
+            }
+        }
     }
 }
 

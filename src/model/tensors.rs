@@ -49,12 +49,15 @@ impl Matrix {
         self.n_in / self.ty.block_elements() * self.ty.block_bytes()
     }
 
-    /// Where the rows lie in the file, from the first to the last.
-    pub fn bytes(&self, gguf: &Gguf) -> Range<usize> {
-        let at = gguf.tensor(&self.tensor).map_or(0, |t| t.offset);
-        let row = |i: usize| self.first + i / self.run.max(1) * self.step + i % self.run.max(1);
-        let end = self.n_out.checked_sub(1).map_or(0, |last| row(last) + 1);
-        at + self.first * self.row_bytes()..at + end * self.row_bytes()
+    /// Releases what has been read of the rows: see [`Gguf::release`].
+    pub fn release(&self, gguf: &Gguf) {
+        let (Some(tensor), Some(last)) = (gguf.tensor(&self.tensor), self.n_out.checked_sub(1))
+        else {
+            return;
+        };
+        let last = self.first + last / self.run * self.step + last % self.run;
+        let row_bytes = self.row_bytes();
+        gguf.release(tensor, self.first * row_bytes..(last + 1) * row_bytes);
     }
 
     /// The blocks of the tensor's rows, by row.
@@ -262,6 +265,14 @@ impl<'a> Tensors<'a> {
             true => self.vector(name, width * n),
             false => self.shaped(name, &[width, n]),
         }
+    }
+
+    /// Counts the tensors whose names begin with `prefix` as used. The caller
+    /// says why the score does not depend on them.
+    pub fn ignore(&mut self, prefix: &str) {
+        let names = self.gguf.tensors().iter().map(|t| &t.name);
+        self.used
+            .extend(names.filter(|n| n.starts_with(prefix)).cloned());
     }
 
     /// Leaves the tensors of these layers out of account.

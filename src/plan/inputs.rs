@@ -9,6 +9,7 @@ use crate::experiment::{
     Collector, CorpusEntry, Experiment, Located, Location, ModelFiles, check_run_name, file_name,
     suggest,
 };
+use crate::gguf::first_part;
 
 /// Resolves paths against the working folder first, then against the folder
 /// that holds the experiment's folder (`PROJECT/experiments/x.toml`).
@@ -173,7 +174,9 @@ pub(super) fn models(
                     errors.push(at, format!("glob '{pattern}' matches no file"));
                 }
                 Ok(files) => {
-                    for path in files {
+                    // Later parts of split models belong to the first one.
+                    let later = |p: &Path| first_part(p).is_some_and(|first| first.exists());
+                    for path in files.into_iter().filter(|p| !later(p)) {
                         let id = identity(&path);
                         if !seen.contains(&id) {
                             seen.push(id);

@@ -1,14 +1,23 @@
 //! ggml blocks to f32. Block formats only; nothing about layers.
 //!
-//! candle's decoders serve the types candle has; the others are written here.
-//! Every decoder yields the same bits as the PyPI package `gguf`.
+//! Every decoder yields the same bits as the PyPI package `gguf`, on every
+//! instruction set. A decoder is a function from one block to its elements, with
+//! both sizes in its type, and plain loops. These vectorize where a loop has 32
+//! rounds or a long body; a short one is unrolled first. `benches/dequant.rs`
+//! shows it. candle's decoders serve Q2_K, Q3_K and Q8_K.
 
-mod blocks;
 mod candle;
+mod grids;
+mod iq;
+mod k;
+mod simple;
+#[cfg(test)]
+mod tests;
 
 use half::slice::HalfFloatSliceExt;
 
 use crate::gguf::BlockType;
+use crate::isa::{Isa, multiversion};
 
 /// Why blocks could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,27 +32,11 @@ pub enum QuantError {
     },
 }
 
-/// Whether [`dequantize`] can decode `ty`.
+/// Whether [`dequantize`] can decode `ty`. The others are what ggml keeps for
+/// intermediate results and indices; no weight has them.
 pub fn is_supported(ty: BlockType) -> bool {
     use BlockType::*;
-    matches!(
-        ty,
-        F32 | F16
-            | BF16
-            | Q4_0
-            | Q4_1
-            | Q5_0
-            | Q5_1
-            | Q8_0
-            | Q2_K
-            | Q3_K
-            | Q4_K
-            | Q5_K
-            | Q6_K
-            | Q8_K
-            | IQ4_NL
-            | IQ4_XS
-    )
+    !matches!(ty, Q8_1 | I8 | I16 | I32 | I64 | F64)
 }
 
 fn supported_names() -> String {
@@ -60,7 +53,15 @@ fn supported_names() -> String {
 /// # Errors
 /// An unsupported type, or lengths that do not fit each other.
 pub fn dequantize(ty: BlockType, blocks: &[u8], out: &mut [f32]) -> Result<(), QuantError> {
-    use BlockType::*;
+    dequantize_with(Isa::detect(), ty, blocks, out)
+}
+
+fn dequantize_with(
+    isa: Isa,
+    ty: BlockType,
+    blocks: &[u8],
+    out: &mut [f32],
+) -> Result<(), QuantError> {
     if ty.bytes_for(out.len() as u64) != Some(blocks.len() as u64) {
         return Err(QuantError::Length {
             ty,
@@ -68,33 +69,94 @@ pub fn dequantize(ty: BlockType, blocks: &[u8], out: &mut [f32]) -> Result<(), Q
             elements: out.len(),
         });
     }
-    match ty {
-        F32 => {
-            for (x, b) in out.iter_mut().zip(blocks.as_chunks::<4>().0) {
-                *x = f32::from_le_bytes(*b);
-            }
-        }
-        F16 => halves(blocks, out, half::f16::from_bits),
-        BF16 => halves(blocks, out, half::bf16::from_bits),
-        IQ4_NL => blocks::iq4_nl(blocks, out),
-        IQ4_XS => blocks::iq4_xs(blocks, out),
-        _ if is_supported(ty) => candle::dequantize(ty, blocks, out),
-        _ => return Err(QuantError::Unsupported(ty)),
+    match decode(isa, ty, blocks, out) {
+        true => Ok(()),
+        false => Err(QuantError::Unsupported(ty)),
     }
-    Ok(())
 }
 
-/// Converts 16-bit floats through `half`'s slice conversion (F16C where present).
-fn halves<T: Copy + Default>(bytes: &[u8], out: &mut [f32], from_bits: impl Fn(u16) -> T)
-where
-    [T]: HalfFloatSliceExt,
-{
+/// Applies a decoder of one block to all blocks. A macro, since a function that
+/// takes a function is optimized before it is known for which instructions.
+macro_rules! each {
+    ($bytes:ident, $out:ident, $decoder:path) => {
+        for (block, y) in pairs($bytes, $out) {
+            $decoder(block, y);
+        }
+    };
+}
+
+multiversion! {
+    /// Decodes whole blocks; `false` where the type cannot be decoded.
+    fn decode(ty: BlockType, bytes: &[u8], out: &mut [f32]) -> bool {
+        use BlockType::*;
+        match ty {
+            F32 => each!(bytes, out, simple::f32),
+            F16 => f16s(bytes, out),
+            BF16 => each!(bytes, out, simple::bf16),
+            Q1_0 => each!(bytes, out, simple::q1_0),
+            Q2_0 => each!(bytes, out, simple::q2_0),
+            Q4_0 => each!(bytes, out, simple::q4_0),
+            Q4_1 => each!(bytes, out, simple::q4_1),
+            Q5_0 => each!(bytes, out, simple::q5_0),
+            Q5_1 => each!(bytes, out, simple::q5_1),
+            Q8_0 => each!(bytes, out, simple::q8_0),
+            TQ1_0 => each!(bytes, out, simple::tq1_0),
+            TQ2_0 => each!(bytes, out, simple::tq2_0),
+            MXFP4 => each!(bytes, out, simple::mxfp4),
+            NVFP4 => each!(bytes, out, simple::nvfp4),
+            Q2_K | Q3_K | Q8_K => candle::dequantize(ty, bytes, out),
+            Q4_K => each!(bytes, out, k::q4_k),
+            Q5_K => each!(bytes, out, k::q5_k),
+            Q6_K => each!(bytes, out, k::q6_k),
+            IQ1_S => each!(bytes, out, iq::iq1_s),
+            IQ1_M => each!(bytes, out, iq::iq1_m),
+            IQ2_XXS => each!(bytes, out, iq::iq2_xxs),
+            IQ2_XS => each!(bytes, out, iq::iq2_xs),
+            IQ2_S => each!(bytes, out, iq::iq2_s),
+            IQ3_XXS => each!(bytes, out, iq::iq3_xxs),
+            IQ3_S => each!(bytes, out, iq::iq3_s),
+            IQ4_NL => each!(bytes, out, iq::iq4_nl),
+            IQ4_XS => each!(bytes, out, iq::iq4_xs),
+            Q8_1 | I8 | I16 | I32 | I64 | F64 => return false,
+        }
+        true
+    }
+}
+
+/// The blocks, each with the place of its elements.
+#[inline(always)]
+fn pairs<'a, const BYTES: usize, const ELEMENTS: usize>(
+    bytes: &'a [u8],
+    out: &'a mut [f32],
+) -> impl Iterator<Item = (&'a [u8; BYTES], &'a mut [f32; ELEMENTS])> {
+    let blocks = bytes.as_chunks().0;
+    blocks.iter().zip(out.as_chunks_mut().0)
+}
+
+/// Converts f16 through `half`'s slice conversion (F16C where present).
+fn f16s(bytes: &[u8], out: &mut [f32]) {
     const RUN: usize = 256;
-    let mut run = [T::default(); RUN];
+    let mut run = [half::f16::ZERO; RUN];
     for (xs, bytes) in out.chunks_mut(RUN).zip(bytes.chunks(2 * RUN)) {
-        for (h, b) in run.iter_mut().zip(bytes.as_chunks::<2>().0) {
-            *h = from_bits(u16::from_le_bytes(*b));
+        for (h, b) in run.iter_mut().zip(bytes.as_chunks().0) {
+            *h = half::f16::from_le_bytes(*b);
         }
         run[..xs.len()].convert_to_f32_slice(xs);
+    }
+}
+
+/// The f16 at byte `at` of a block. Inlined arithmetic: for one value that is
+/// faster than `half`'s choice between instruction sets at run time.
+#[inline(always)]
+fn f16_at(block: &[u8], at: usize) -> f32 {
+    half::f16::from_le_bytes(*part(block, at)).to_f32_const()
+}
+
+/// The `N` elements from `at` on.
+#[inline(always)]
+fn part<T, const N: usize>(block: &[T], at: usize) -> &[T; N] {
+    match block[at..].first_chunk() {
+        Some(part) => part,
+        None => unreachable!("a block ends before {}", at + N),
     }
 }

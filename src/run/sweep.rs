@@ -10,7 +10,10 @@ use super::input::{InputError, LoadedModel, model_type};
 use super::measure::{Control, MeasureError, Measurement, Observation, Settings, measure};
 use crate::corpus::{CorpusError, CorpusTokens, DEFAULT_CHUNK, TokenCache, ids_sha256};
 use crate::eval::EvalError;
-use crate::fetch::{FetchError, FetchOptions, Progress, remembered_sha256};
+use crate::fetch::{
+    FetchError, FetchOptions, Progress, remembered_sha256, remembered_sha256_of_parts,
+};
+use crate::gguf::Gguf;
 use crate::plan::{Plan, RunSpec};
 use crate::reference::References;
 use crate::results::{
@@ -151,15 +154,22 @@ impl Sweep<'_> {
         Ok((tables, summary))
     }
 
-    /// sha256 of every file of the plan.
+    /// sha256 of every model and corpus of the plan.
     fn hashes(&self, progress: &dyn Progress) -> Result<HashMap<PathBuf, String>, SweepError> {
         let mut hashes = HashMap::new();
         for run in &self.plan.runs {
-            for path in [&run.model.path, &run.corpus.path] {
-                if !hashes.contains_key(path) {
-                    let sha256 = remembered_sha256(path, self.fetch, progress)?;
-                    hashes.insert(path.clone(), sha256);
-                }
+            let (model, corpus) = (&run.model.path, &run.corpus.path);
+            if !hashes.contains_key(model) {
+                // A file that cannot be opened gets a row that says why.
+                let sha256 = match Gguf::open(model) {
+                    Ok(gguf) => remembered_sha256_of_parts(gguf.paths(), self.fetch, progress)?,
+                    Err(_) => remembered_sha256(model, self.fetch, progress)?,
+                };
+                hashes.insert(model.clone(), sha256);
+            }
+            if !hashes.contains_key(corpus) {
+                let sha256 = remembered_sha256(corpus, self.fetch, progress)?;
+                hashes.insert(corpus.clone(), sha256);
             }
         }
         Ok(hashes)

@@ -5,5 +5,6 @@ mod inspect;
 mod project;
 mod run;
 mod score;
+mod split;
 #[path = "../support/mod.rs"]
 mod support;

@@ -2,7 +2,7 @@
 //! vocabulary of a few dozen tokens, and text that it covers. Parts can be
 //! replaced, to see what each one does.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pplx::backend::cpu::{CpuModel, Isa};
@@ -233,6 +233,24 @@ impl Tiny {
         self.writer().write(path).expect("a model file is written");
     }
 
+    /// The parts that llama-gguf-split makes of the model: tensor `i` goes into
+    /// part `part_of(i)` of `n`, counted from 0.
+    pub fn parts(&self, n: usize, part_of: impl Fn(usize) -> usize) -> Vec<Tiny> {
+        let part = |no: usize| {
+            let tensors = self.tensors.iter().enumerate();
+            let mine = tensors.filter(|&(i, _)| part_of(i) == no);
+            let part = Self {
+                architecture: self.architecture,
+                meta: if no == 0 { self.meta.clone() } else { vec![] },
+                tensors: mine.map(|(_, t)| t.clone()).collect(),
+            };
+            part.set_raw("split.no", Value::U16(no as u16))
+                .set_raw("split.count", Value::U16(n as u16))
+                .set_raw("split.tensors.count", Value::I32(self.tensors.len() as i32))
+        };
+        (0..n).map(part).collect()
+    }
+
     pub fn model(&self) -> Result<Model, ModelError> {
         build(&self.writer())
     }
@@ -245,6 +263,17 @@ impl Tiny {
         let model = self.model().unwrap_or_else(|e| panic!("{e}"));
         CpuModel::with_isa(Arc::new(model), n_threads, isa).expect("threads")
     }
+}
+
+/// Writes `FOLDER/NAME-00001-of-0000N.gguf` and so on; returns the paths.
+pub fn write_parts(folder: &Path, name: &str, parts: &[Tiny]) -> Vec<PathBuf> {
+    let n = parts.len();
+    let write = |(i, part): (usize, &Tiny)| {
+        let path = folder.join(format!("{name}-{:05}-of-{n:05}.gguf", i + 1));
+        part.write(&path);
+        path
+    };
+    parts.iter().enumerate().map(write).collect()
 }
 
 /// The model that a writer's file holds.

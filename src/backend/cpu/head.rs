@@ -22,8 +22,6 @@ const ROWS: usize = 56;
 struct Partial {
     lse: LogSumExp,
     logit: f32,
-    /// Whether all logits so far were; the sum does not show one of −∞.
-    finite: bool,
 }
 
 /// `−ln p(target)` for each target, or the number of the first target whose
@@ -52,7 +50,6 @@ pub(super) fn target_nll(
         Partial {
             lse: LogSumExp::default(),
             logit: f32::NAN,
-            finite: true,
         };
         targets.len()
     ];
@@ -62,7 +59,7 @@ pub(super) fn target_nll(
         let run = head.weight.rows(first, n_run);
         let w = weights::load(gguf, &run)?;
         if residency == Residency::Streamed {
-            gguf.release(run.bytes(gguf));
+            run.release(gguf);
         }
         partials
             .par_chunks_mut(ROWS)
@@ -81,7 +78,6 @@ pub(super) fn target_nll(
                         if head.scale != 1.0 {
                             math::scale(isa, logits, head.scale);
                         }
-                        p.finite &= math::all_finite(isa, logits);
                         if let Some(cap) = head.softcap {
                             math::softcap(isa, logits, cap);
                         }
@@ -94,9 +90,12 @@ pub(super) fn target_nll(
                 },
             );
     }
-    if let Some(i) = partials.iter().position(|p| !p.finite) {
-        return Ok(Err(i));
-    }
-    let nll = partials.iter().map(|p| p.lse.value() - f64::from(p.logit));
-    Ok(Ok(nll.collect()))
+    let nll: Vec<f64> = partials
+        .iter()
+        .map(|p| p.lse.value() - f64::from(p.logit))
+        .collect();
+    Ok(match nll.iter().position(|x| !x.is_finite()) {
+        Some(i) => Err(i),
+        None => Ok(nll),
+    })
 }

@@ -3,25 +3,39 @@
 use std::sync::Arc;
 
 use super::attention::LoadedAttention;
+use super::delta_net::LoadedDeltaNet;
 use super::ffn::LoadedFfn;
 use super::isa::Isa;
+use super::mamba::{LoadedMamba1, LoadedMamba2};
 use super::mla::LoadedMla;
 use super::moe::LoadedMoe;
 use super::rope::RopeTable;
+use super::rwkv::{LoadedChannelMix, LoadedRwkv6, LoadedRwkv7};
 use super::scratch::{Scratch, room};
+use super::short_conv::LoadedShortConv;
 use super::{math, norm};
 use crate::backend::BackendError;
 use crate::gguf::Gguf;
 use crate::model::{Branch, Layer, Mixer, Rope};
 
+// A few values a layer: boxes would only cost readers.
+#[allow(clippy::large_enum_variant)]
 enum LoadedMixer<'m> {
     Attention(LoadedAttention<'m>),
     Mla(LoadedMla<'m>),
     Ffn(LoadedFfn<'m>),
     Moe(LoadedMoe<'m>),
+    Mamba1(LoadedMamba1<'m>),
+    Mamba2(LoadedMamba2<'m>),
+    DeltaNet(LoadedDeltaNet<'m>),
+    ShortConv(LoadedShortConv<'m>),
+    Rwkv6(LoadedRwkv6<'m>),
+    Rwkv7(LoadedRwkv7<'m>),
+    ChannelMix(LoadedChannelMix<'m>),
 }
 
 pub(super) struct LoadedLayer<'m> {
+    rescale: f32,
     blocks: Vec<Vec<(&'m Branch, LoadedMixer<'m>)>>,
 }
 
@@ -40,19 +54,35 @@ impl<'m> LoadedLayer<'m> {
                 Mixer::Mla(m) => LoadedMixer::Mla(LoadedMla::load(gguf, m, rope(&m.rope))?),
                 Mixer::Ffn(f) => LoadedMixer::Ffn(LoadedFfn::load(gguf, f)?),
                 Mixer::Moe(m) => LoadedMixer::Moe(LoadedMoe::load(gguf, m)?),
+                Mixer::Mamba1(m) => LoadedMixer::Mamba1(LoadedMamba1::load(gguf, m)?),
+                Mixer::Mamba2(m) => LoadedMixer::Mamba2(LoadedMamba2::load(gguf, m)?),
+                Mixer::DeltaNet(m) => LoadedMixer::DeltaNet(LoadedDeltaNet::load(gguf, m)?),
+                Mixer::ShortConv(m) => LoadedMixer::ShortConv(LoadedShortConv::load(gguf, m)?),
+                Mixer::Rwkv6TimeMix(m) => LoadedMixer::Rwkv6(LoadedRwkv6::load(gguf, m)?),
+                Mixer::Rwkv7TimeMix(m) => LoadedMixer::Rwkv7(LoadedRwkv7::load(gguf, m)?),
+                Mixer::ChannelMix(m) => LoadedMixer::ChannelMix(LoadedChannelMix::load(gguf, m)?),
             };
             Ok((b, mixer))
         };
         let blocks = layer.blocks.iter();
         Ok(Self {
+            rescale: layer.rescale,
             blocks: blocks
                 .map(|block| block.branches.iter().map(branch).collect())
                 .collect::<Result<_, _>>()?,
         })
     }
 
-    /// Runs the layer on the rows of one sequence, in place.
-    pub fn apply(&self, isa: Isa, spread: bool, x: &mut [f32], s: &mut Scratch) {
+    /// Runs the layer on the rows of one sequence and the values that they carry,
+    /// in place.
+    pub fn apply(
+        &self,
+        isa: Isa,
+        spread: bool,
+        x: &mut [f32],
+        carried: &mut [f32],
+        s: &mut Scratch,
+    ) {
         let n = x.len();
         for branches in &self.blocks {
             let mut sum = std::mem::take(&mut s.sum);
@@ -60,12 +90,15 @@ impl<'m> LoadedLayer<'m> {
             room(&mut sum, n).fill(0.0);
             for (branch, mixer) in branches {
                 let out = room(&mut out, n);
-                apply_branch(isa, spread, branch, mixer, x, s, out);
+                apply_branch(isa, spread, branch, mixer, (&*x, &mut *carried), s, out);
                 math::add(isa, &mut sum[..n], out);
             }
             math::add(isa, x, &sum[..n]);
             s.sum = sum;
             s.branch = out;
+        }
+        if self.rescale != 1.0 {
+            math::scale(isa, x, self.rescale);
         }
     }
 }
@@ -75,7 +108,7 @@ fn apply_branch(
     spread: bool,
     branch: &Branch,
     mixer: &LoadedMixer,
-    x: &[f32],
+    (x, carried): (&[f32], &mut [f32]),
     s: &mut Scratch,
     out: &mut [f32],
 ) {
@@ -94,6 +127,13 @@ fn apply_branch(
         LoadedMixer::Mla(m) => m.apply(isa, spread, input, s, out),
         LoadedMixer::Ffn(f) => f.apply(isa, spread, input, &mut s.gate, &mut s.up, out),
         LoadedMixer::Moe(m) => m.apply(isa, spread, input, s, out),
+        LoadedMixer::Mamba1(m) => m.apply(isa, spread, input, s, out),
+        LoadedMixer::Mamba2(m) => m.apply(isa, spread, input, s, out),
+        LoadedMixer::DeltaNet(m) => m.apply(isa, spread, input, s, out),
+        LoadedMixer::ShortConv(m) => m.apply(isa, spread, input, s, out),
+        LoadedMixer::Rwkv6(m) => m.apply(isa, spread, input, s, out),
+        LoadedMixer::Rwkv7(m) => m.apply(isa, spread, input, carried, s, out),
+        LoadedMixer::ChannelMix(m) => m.apply(isa, spread, input, s, out),
     }
     if let Some(norm) = &branch.post_norm {
         norm::apply(isa, norm, out);

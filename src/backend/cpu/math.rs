@@ -9,7 +9,7 @@ const LANES: usize = 16;
 /// `f32::MAX`-sized above 88.3; NaN stays NaN. Cody–Waite reduction and a
 /// degree-7 polynomial.
 #[inline(always)]
-fn exp32(x: f32) -> f32 {
+pub fn exp32(x: f32) -> f32 {
     // Comparisons, not `max`/`min`, so that NaN passes through.
     let under = x < -87.3;
     let x = if x > 88.3 { 88.3 } else { x };
@@ -96,6 +96,115 @@ multiversion! {
     pub fn sigmoid_in_place(xs: &mut [f32]) {
         for x in xs {
             *x = sigmoid(*x);
+        }
+    }
+}
+
+multiversion! {
+    /// `x ← ln(1 + e^x)`.
+    pub fn softplus(xs: &mut [f32]) {
+        for x in xs {
+            // Beyond 20 the difference to x is below half an ulp.
+            if *x <= 20.0 {
+                *x = exp32(*x).ln_1p();
+            }
+        }
+    }
+}
+
+/// `tanh(x)`: an odd polynomial near 0 (Cephes), where `1 − 2/(e^(2|x|) + 1)`
+/// would cancel.
+#[inline(always)]
+fn tanh32(x: f32) -> f32 {
+    let square = x * x;
+    let p = square.mul_add(-5.704_988_7e-3, 2.063_909e-2);
+    let p = square.mul_add(p, -5.373_971_4e-2);
+    let p = square.mul_add(p, 1.333_144_2e-1);
+    let p = square.mul_add(p, -3.333_328e-1);
+    let small = (p * square).mul_add(x, x);
+    let large = (1.0 - 2.0 / (exp32(2.0 * x.abs()) + 1.0)).copysign(x);
+    if x.abs() < 0.625 { small } else { large }
+}
+
+multiversion! {
+    /// `x ← tanh(x)`.
+    pub fn tanh(xs: &mut [f32]) {
+        for x in xs {
+            *x = tanh32(*x);
+        }
+    }
+}
+
+multiversion! {
+    /// `x ← e^(scale · e^x)`, for decays.
+    pub fn exp_scaled_exp(xs: &mut [f32], scale: f32) {
+        for x in xs {
+            *x = exp32(scale * exp32(*x));
+        }
+    }
+}
+
+multiversion! {
+    /// `x ← e^(scale · σ(x))`, for decays.
+    pub fn exp_scaled_sigmoid(xs: &mut [f32], scale: f32) {
+        for x in xs {
+            *x = exp32(scale * sigmoid(*x));
+        }
+    }
+}
+
+multiversion! {
+    /// `out[t] ← x[t] + (x[t − 1] − x[t]) · lerp[t]` for rows of `width` values;
+    /// the row before the first is zero, and `lerp` may be one row for all.
+    pub fn blend_previous(out: &mut [f32], x: &[f32], lerp: &[f32], width: usize) {
+        for (t, out) in out.chunks_exact_mut(width).enumerate() {
+            let at = t * width;
+            let lerp = &lerp[at % lerp.len()..][..width];
+            let x_t = &x[at..][..width];
+            if t == 0 {
+                for ((o, x), l) in out.iter_mut().zip(x_t).zip(lerp) {
+                    *o = (-x).mul_add(*l, *x);
+                }
+                continue;
+            }
+            let before = &x[at - width..][..width];
+            for (((o, x), b), l) in out.iter_mut().zip(x_t).zip(before).zip(lerp) {
+                *o = (b - x).mul_add(*l, *x);
+            }
+        }
+    }
+}
+
+multiversion! {
+    /// `x ← x + (target − x) · t`.
+    pub fn lerp(xs: &mut [f32], targets: &[f32], ts: &[f32]) {
+        for ((x, target), t) in xs.iter_mut().zip(targets).zip(ts) {
+            *x = (target - *x).mul_add(*t, *x);
+        }
+    }
+}
+
+multiversion! {
+    /// `x ← x · (1 + (a − 1) · scale)`, `scale` being one row for all.
+    pub fn mul_scaled_rate(xs: &mut [f32], rates: &[f32], scale: &[f32]) {
+        let rows = xs.chunks_exact_mut(scale.len());
+        for (x, rate) in rows.zip(rates.chunks_exact(scale.len())) {
+            for ((x, a), s) in x.iter_mut().zip(rate).zip(scale) {
+                *x *= (a - 1.0).mul_add(*s, 1.0);
+            }
+        }
+    }
+}
+
+multiversion! {
+    /// `x ← x + v · Σ terms`, the sum running over each row of `width` values.
+    pub fn add_scaled_by_sums(xs: &mut [f32], vs: &[f32], terms: &[f32], width: usize) {
+        let rows = xs.chunks_exact_mut(width).zip(vs.chunks_exact(width));
+        for ((x, v), terms) in rows.zip(terms.chunks_exact(width)) {
+            let sum = sum64(terms, |t| t) as f32;
+            for (x, v) in x.iter_mut().zip(v) {
+                *x = sum.mul_add(*v, *x);
+            }
         }
     }
 }
@@ -245,6 +354,19 @@ multiversion! {
 }
 
 multiversion! {
+    /// Scales each row of `width` values by `1 / max(√(Σx² + eps), floor)`.
+    pub fn unit_length(xs: &mut [f32], width: usize, eps: f32, floor: f32) {
+        for x in xs.chunks_exact_mut(width) {
+            let length = (sum64(x, |v| v * v) + f64::from(eps)).sqrt();
+            let inv = (1.0 / length.max(f64::from(floor))) as f32;
+            for x in x {
+                *x *= inv;
+            }
+        }
+    }
+}
+
+multiversion! {
     /// Multiplies each row of `xs` by `weight`, element by element.
     pub fn mul_rows(xs: &mut [f32], weight: &[f32]) {
         for x in xs.chunks_exact_mut(weight.len()) {
@@ -328,11 +450,39 @@ multiversion! {
     }
 }
 
+/// The largest value, and whether all are finite.
+#[inline(always)]
+fn max_if_finite(xs: &[f32]) -> (f32, bool) {
+    let mut maxima = [f32::NEG_INFINITY; LANES];
+    let mut bad = [0u32; LANES];
+    let (chunks, rest) = xs.as_chunks::<LANES>();
+    for chunk in chunks {
+        for ((m, b), x) in maxima.iter_mut().zip(&mut bad).zip(chunk) {
+            *m = if *x > *m { *x } else { *m };
+            *b |= not_finite(*x);
+        }
+    }
+    for ((m, b), x) in maxima.iter_mut().zip(&mut bad).zip(rest) {
+        *m = if *x > *m { *x } else { *m };
+        *b |= not_finite(*x);
+    }
+    let max = maxima.into_iter().fold(f32::NEG_INFINITY, f32::max);
+    (max, bad.iter().all(|&b| b == 0))
+}
+
+/// 1 for NaN and infinities, 0 for the rest.
+#[inline(always)]
+fn not_finite(x: f32) -> u32 {
+    const EXPONENT: u32 = 0x7f80_0000;
+    u32::from(x.to_bits() & EXPONENT == EXPONENT)
+}
+
 /// A running log-sum-exp: `ln Σ e^l = max + ln(sum)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogSumExp {
     max: f32,
     sum: f64,
+    finite: bool,
 }
 
 impl Default for LogSumExp {
@@ -340,21 +490,27 @@ impl Default for LogSumExp {
         Self {
             max: f32::NEG_INFINITY,
             sum: 0.0,
+            finite: true,
         }
     }
 }
 
 impl LogSumExp {
-    /// The logarithm of the sum; not finite where a logit was NaN or +∞.
+    /// The logarithm of the sum; NaN if any logit was not finite, `−∞` included,
+    /// which no sum would show.
     pub fn value(&self) -> f64 {
-        f64::from(self.max) + self.sum.ln()
+        match self.finite {
+            true => f64::from(self.max) + self.sum.ln(),
+            false => f64::NAN,
+        }
     }
 }
 
 multiversion! {
     /// Takes a run of logits into a log-sum-exp, in f64.
     pub fn log_sum_exp(lse: &mut LogSumExp, logits: &[f32]) {
-        let run_max = max(logits);
+        let (run_max, finite) = max_if_finite(logits);
+        lse.finite &= finite;
         let new_max = if run_max > lse.max { run_max } else { lse.max };
         // Nothing finite yet: e^(−inf − −inf) is not a number.
         if lse.sum != 0.0 {
@@ -379,174 +535,19 @@ multiversion! {
 multiversion! {
     /// Whether all values are finite.
     pub fn all_finite(xs: &[f32]) -> bool {
-        const EXPONENT: u32 = 0x7f80_0000;
         let mut bad = [0u32; LANES];
         let (chunks, rest) = xs.as_chunks::<LANES>();
         for chunk in chunks {
             for (b, x) in bad.iter_mut().zip(chunk) {
-                *b |= u32::from(x.to_bits() & EXPONENT == EXPONENT);
+                *b |= not_finite(*x);
             }
         }
         for (b, x) in bad.iter_mut().zip(rest) {
-            *b |= u32::from(x.to_bits() & EXPONENT == EXPONENT);
+            *b |= not_finite(*x);
         }
         bad.iter().all(|&b| b == 0)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::isa::Isa;
-    use super::*;
-
-    fn each_isa(f: impl Fn(Isa)) {
-        Isa::available().into_iter().for_each(f);
-    }
-
-    /// A spread of values in `[lo, hi]`, deterministic.
-    fn values(lo: f32, hi: f32, n: usize) -> Vec<f32> {
-        (0..n)
-            .map(|i| lo + (hi - lo) * ((i as f32 * 0.618_034) % 1.0))
-            .collect()
-    }
-
-    #[test]
-    fn exp32_is_within_two_ulp() {
-        for x in values(-87.2, 88.2, 200_001) {
-            let exact = f64::from(x).exp();
-            let ulp = f64::from(f32::EPSILON) * exact;
-            let error = (f64::from(exp32(x)) - exact).abs();
-            assert!(error <= 2.0 * ulp, "exp({x}) is off by {} ulp", error / ulp);
-        }
-        assert_eq!(exp32(f32::NEG_INFINITY), 0.0);
-        assert_eq!(exp32(0.0), 1.0);
-        assert!(exp32(f32::NAN).is_nan());
-        assert!(exp32(f32::INFINITY) > 1e38);
-    }
-
-    #[test]
-    fn exp64_is_within_its_bound() {
-        for x in values(-700.0, 0.0, 200_001) {
-            let x = f64::from(x);
-            let exact = x.exp();
-            assert!((exp64(x) - exact).abs() <= 1e-15 * exact, "exp({x})");
-        }
-        assert_eq!(exp64(0.0), 1.0);
-        assert_eq!(exp64(f64::NEG_INFINITY), 0.0);
-        assert!(exp64(f64::NAN).is_nan());
-    }
-
-    #[test]
-    fn activations_match_their_formulas() {
-        let xs = values(-30.0, 30.0, 1003);
-        let ups = values(-2.0, 2.0, 1003);
-        each_isa(|isa| {
-            let (mut silu, mut gelu) = (xs.clone(), xs.clone());
-            silu_mul(isa, &mut silu, &ups);
-            gelu_tanh_mul(isa, &mut gelu, &ups);
-            for i in 0..xs.len() {
-                let (x, u) = (f64::from(xs[i]), f64::from(ups[i]));
-                let want_silu = x / (1.0 + (-x).exp()) * u;
-                let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
-                let want_gelu = 0.5 * x * (1.0 + inner.tanh()) * u;
-                assert!((f64::from(silu[i]) - want_silu).abs() <= 1e-6 * (1e-2 + want_silu.abs()));
-                assert!((f64::from(gelu[i]) - want_gelu).abs() <= 1e-6 * (1e-1 + want_gelu.abs()));
-            }
-        });
-    }
-
-    #[test]
-    fn softcap_is_cap_tanh() {
-        each_isa(|isa| {
-            let xs = values(-400.0, 400.0, 999);
-            let mut ys = xs.clone();
-            softcap(isa, &mut ys, 30.0);
-            for (x, y) in xs.iter().zip(ys) {
-                let want = 30.0 * (f64::from(*x) / 30.0).tanh();
-                assert!(
-                    (f64::from(y) - want).abs() < 1e-5,
-                    "softcap({x}) = {y}, not {want}"
-                );
-            }
-            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-                let mut xs = [0.0; 17].map(|_: f32| bad);
-                softcap(isa, &mut xs, 30.0);
-                assert!(xs.iter().all(|x| x.is_nan()), "{bad}");
-            }
-        });
-    }
-
-    #[test]
-    fn log_sum_exp_in_pieces_matches_f64() {
-        let xs = values(-40.0, 25.0, 5000);
-        let max = xs.iter().copied().fold(f32::MIN, f32::max);
-        let want = f64::from(max)
-            + xs.iter()
-                .map(|&x| (f64::from(x) - f64::from(max)).exp())
-                .sum::<f64>()
-                .ln();
-        each_isa(|isa| {
-            for piece in [1, 7, 16, 100, 5000] {
-                let mut lse = LogSumExp::default();
-                xs.chunks(piece).for_each(|c| log_sum_exp(isa, &mut lse, c));
-                assert!((lse.value() - want).abs() < 1e-13, "pieces of {piece}");
-            }
-        });
-    }
-
-    #[test]
-    fn all_versions_agree_bit_for_bit() {
-        let xs = values(-20.0, 20.0, 1003);
-        let weight = values(0.5, 1.5, 17);
-        let run = |isa| {
-            let mut a = xs.clone();
-            silu_mul(isa, &mut a, &xs);
-            let mut b = xs.clone();
-            gelu_tanh_mul(isa, &mut b, &xs);
-            let mut c = xs.clone();
-            let inv = softmax_numerators(isa, &mut c, f32::NEG_INFINITY);
-            let mut d = xs[..59 * 17].to_vec();
-            rms_normalize(isa, &mut d, 17, 1e-5);
-            mul_rows(isa, &mut d, &weight);
-            layer_normalize(isa, &mut d, 59, 1e-5);
-            let mut lse = LogSumExp::default();
-            log_sum_exp(isa, &mut lse, &xs);
-            let bits = |v: Vec<f32>| v.into_iter().map(f32::to_bits).collect::<Vec<_>>();
-            (
-                bits(a),
-                bits(b),
-                bits(c),
-                bits(d),
-                inv.to_bits(),
-                lse.value().to_bits(),
-            )
-        };
-        let all = Isa::available();
-        let want = run(all[all.len() - 1]);
-        for isa in all {
-            assert_eq!(run(isa), want, "{}", isa.name());
-        }
-    }
-
-    #[test]
-    fn what_is_not_finite_is_seen_everywhere() {
-        each_isa(|isa| {
-            for at in 0..70 {
-                for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-                    let mut xs = values(-1.0, 1.0, 70);
-                    assert!(all_finite(isa, &xs));
-                    xs[at] = bad;
-                    assert!(!all_finite(isa, &xs));
-                    if bad.is_nan() {
-                        assert!(
-                            softmax_numerators(isa, &mut xs.clone(), f32::NEG_INFINITY).is_nan()
-                        );
-                        let mut lse = LogSumExp::default();
-                        log_sum_exp(isa, &mut lse, &xs);
-                        assert!(lse.value().is_nan());
-                    }
-                }
-            }
-        });
-    }
-}
+mod tests;

@@ -6,18 +6,23 @@
 //! any instruction set: see [`gemm`] and [`isa`].
 
 mod attention;
+mod conv;
+mod delta_net;
 mod ffn;
 pub mod gemm;
 mod head;
 mod heads;
-mod isa;
 mod layer;
+mod mamba;
 mod math;
 mod mla;
 mod moe;
 mod norm;
 mod rope;
+mod rwkv;
+mod scan;
 mod scratch;
+mod short_conv;
 mod spread;
 mod weights;
 
@@ -30,6 +35,7 @@ use self::layer::LoadedLayer;
 use self::rope::RopeTable;
 use self::scratch::Pool;
 use super::{BackendError, Hidden, Interrupt, LayerWindow, LayerWindowModel, Stage, Target};
+use crate::isa;
 use crate::model::{Model, Rope};
 use crate::quant;
 
@@ -91,7 +97,7 @@ impl CpuModel {
     /// as they go. Not one number changes.
     pub fn streamed(&self) -> StreamedCpu<'_> {
         // What reading the header and the norms has left.
-        self.model.gguf.release(0..self.model.gguf.file_len());
+        self.model.gguf.release_all();
         StreamedCpu(self)
     }
 
@@ -224,8 +230,10 @@ impl LayerWindowModel for CpuModel {
     fn embed(&self, sequences: &[&[u32]], n_ctx: usize) -> Result<Hidden, BackendError> {
         let model = &self.model;
         let lens: Vec<usize> = sequences.iter().map(|s| s.len()).collect();
+        let n_rows = lens.iter().sum::<usize>();
         let mut hidden = Hidden {
-            data: vec![0.0; lens.iter().sum::<usize>() * model.n_embd],
+            data: vec![0.0; n_rows * model.n_embd],
+            carried: vec![0.0; n_rows * model.n_carried()],
             width: model.n_embd,
             lens,
             n_ctx,
@@ -282,7 +290,7 @@ impl LayerWindowModel for StreamedCpu<'_> {
         let Model {
             gguf, embedding, ..
         } = &*self.0.model;
-        gguf.release(embedding.table.bytes(gguf));
+        embedding.table.release(gguf);
         hidden
     }
 
@@ -312,9 +320,7 @@ struct CpuLayers<'a> {
 impl Drop for CpuLayers<'_> {
     fn drop(&mut self) {
         if self.residency == Residency::Streamed {
-            let model = &self.cpu.model;
-            let bytes = model.layer_bytes(self.range.clone());
-            bytes.for_each(|bytes| model.gguf.release(bytes));
+            self.cpu.model.release_layers(self.range.clone());
         }
     }
 }
@@ -324,7 +330,8 @@ impl LayerWindow for CpuLayers<'_> {
         self.range.clone()
     }
 
-    /// Attention keeps nothing between batches.
+    /// Nothing is kept between batches: sequences are whole, and a recurrent
+    /// layer starts each from a zero state.
     fn reset_state(&mut self) {}
 
     fn forward(&mut self, hidden: &mut Hidden, interrupt: &Interrupt) -> Result<(), BackendError> {
@@ -344,18 +351,17 @@ impl LayerWindow for CpuLayers<'_> {
                 let layer = LoadedLayer::load(&model.gguf, &model.layers[i], |rope| {
                     self.cpu.rope_table(rope, longest, n_ctx)
                 })?;
-                let run = |(sequence, x): (usize, &mut [f32])| {
+                let run = |(sequence, (x, carried)): (usize, (&mut [f32], &mut [f32]))| {
                     // A layer of a large model may take a batch many seconds.
                     interrupt.check()?;
-                    scratch.with(|s| layer.apply(*isa, spread, x, s));
+                    scratch.with(|s| layer.apply(*isa, spread, x, carried, s));
                     self.cpu.check_finite(x, sequence, Stage::Layer(i))
                 };
-                let mut sequences = hidden.sequences_mut();
+                let sequences = hidden.sequences_and_carried_mut();
                 let results: Vec<_> = if spread {
                     sequences.into_iter().enumerate().map(run).collect()
                 } else {
-                    let all = sequences.par_iter_mut().enumerate();
-                    all.map(|(i, x)| run((i, x))).collect()
+                    sequences.into_par_iter().enumerate().map(run).collect()
                 };
                 // The first sequence's error, whatever thread was quickest.
                 results.into_iter().collect::<Result<(), _>>()?;

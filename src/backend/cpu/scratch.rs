@@ -16,6 +16,15 @@ pub(super) struct Scratch {
     pub mixed: Vec<f32>,
     pub gate: Vec<f32>,
     pub up: Vec<f32>,
+    /// Rows before a convolution, or blended with the row before.
+    pub raw: Vec<f32>,
+    pub blended: Vec<f32>,
+    /// What a recurrence reads of each row beside queries, keys and values.
+    pub decay: Vec<f32>,
+    pub rate: Vec<f32>,
+    pub low: Vec<f32>,
+    /// States and outputs by head.
+    pub scan: Vec<f32>,
     pub heads: HeadScratch,
     pub experts: ExpertScratch,
 }

@@ -38,11 +38,7 @@ pub(super) fn bitnet(c: &mut Context) -> Result<Parts, ModelError> {
             Ok(Mixer::Ffn(f))
         },
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }
 
 /// Takes the factor `PREFIX.scale` into a map, where the file has one.

@@ -1,8 +1,8 @@
 //! Command R and Command A: attention and FFN side by side after one LayerNorm.
 
-use super::{Context, Parts, branch};
+use super::{Context, Parts, branch, layer};
 use crate::model::rope::RopePairs;
-use crate::model::{Activation, Layer, Mixer, ModelError, NormKind, QkNorm, Residual, Span};
+use crate::model::{Activation, Mixer, ModelError, NormKind, QkNorm, Residual, Span};
 
 pub(super) fn command_r(c: &mut Context) -> Result<Parts, ModelError> {
     let spans = vec![Span::All; c.n_layer];
@@ -41,14 +41,12 @@ fn cohere(c: &mut Context, spans: &[Span], full_ropes: bool) -> Result<Parts, Mo
         }
         let ffn = c.ffn(i, n_ff, Activation::Silu)?;
         let norm = c.norm(&format!("blk.{i}.attn_norm"))?;
-        layers.push(Layer {
-            blocks: vec![Residual {
-                branches: vec![
-                    branch(Some(norm.clone()), Mixer::Attention(attention), None),
-                    branch(Some(norm), Mixer::Ffn(ffn), None),
-                ],
-            }],
-        });
+        layers.push(layer(vec![Residual {
+            branches: vec![
+                branch(Some(norm.clone()), Mixer::Attention(attention), None),
+                branch(Some(norm), Mixer::Ffn(ffn), None),
+            ],
+        }]));
     }
     let mut head = c.head()?;
     head.scale = c.hp.float("logit_scale")?;

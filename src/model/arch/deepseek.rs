@@ -36,11 +36,7 @@ pub(super) fn deepseek2(c: &mut Context) -> Result<Parts, ModelError> {
             Ok(Mixer::Moe(moe))
         },
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }
 
 /// Files that do not name their gating function: softmax, but for GLM 4.7 Lite.

@@ -1,7 +1,7 @@
 //! The Gemma family: scaled embeddings, GELU, norms whose weights include the
 //! `+ 1` in the file.
 
-use super::{Context, Parts, block};
+use super::{Context, Parts, block, layer};
 use crate::model::rope::{Rope, RopePairs, Scaling};
 use crate::model::{Activation, Attention, Layer, Mixer, ModelError, Span};
 
@@ -10,11 +10,7 @@ pub(super) fn gemma(c: &mut Context) -> Result<Parts, ModelError> {
     let rope = c.rope(RopePairs::Halves, widths.head_dim)?;
     let layers = c.pre_norm_layers(
         "ffn_norm",
-        |c, i| {
-            let mut attention = c.attention(i, &widths)?;
-            attention.rope = Some(rope.clone());
-            Ok(Mixer::Attention(attention))
-        },
+        |c, i| Ok(Mixer::Attention(c.roped(i, &widths, &rope)?)),
         |c, i| Ok(Mixer::Ffn(c.ffn(i, n_ff[i], Activation::GeluTanh)?)),
     )?;
     parts(c, layers)
@@ -109,12 +105,10 @@ fn around_blocks(
             let post = c.norm(&format!("blk.{i}.{post}"))?;
             Ok(block(Some(pre), mixer, Some(post)))
         };
-        layers.push(Layer {
-            blocks: vec![
-                around("attn_norm", attention, "post_attention_norm")?,
-                around("ffn_norm", ffn, "post_ffw_norm")?,
-            ],
-        });
+        layers.push(layer(vec![
+            around("attn_norm", attention, "post_attention_norm")?,
+            around("ffn_norm", ffn, "post_ffw_norm")?,
+        ]));
     }
     Ok(layers)
 }

@@ -1,8 +1,8 @@
 //! The LayerNorm families: GPT-2, GPT-NeoX, Falcon, StarCoder 2, StableLM.
 
-use super::{Context, Parts, Widths, block, branch};
-use crate::model::rope::{Rope, RopePairs};
-use crate::model::{Activation, Layer, Mixer, ModelError, NormKind, QkNorm, Residual};
+use super::{Context, Parts, Widths, block, branch, layer};
+use crate::model::rope::RopePairs;
+use crate::model::{Activation, Mixer, ModelError, NormKind, QkNorm, Residual};
 
 /// Learned positions in place of RoPE.
 pub(super) fn gpt2(c: &mut Context) -> Result<Parts, ModelError> {
@@ -31,7 +31,7 @@ pub(super) fn gptneox(c: &mut Context) -> Result<Parts, ModelError> {
     let parallel = c.hp.bool("use_parallel_residual", true)?;
     let mut layers = Vec::with_capacity(c.n_layer);
     for (i, n_ff) in n_ff.into_iter().enumerate() {
-        let attention = roped(c, i, &widths, &rope)?;
+        let attention = Mixer::Attention(c.roped(i, &widths, &rope)?);
         let ffn = Mixer::Ffn(c.ffn(i, n_ff, Activation::GeluTanh)?);
         let attn_norm = c.norm(&format!("blk.{i}.attn_norm"))?;
         let ffn_norm = c.norm(&format!("blk.{i}.ffn_norm"))?;
@@ -41,18 +41,10 @@ pub(super) fn gptneox(c: &mut Context) -> Result<Parts, ModelError> {
             true => vec![vec![attention, ffn]],
             false => vec![vec![attention], vec![ffn]],
         };
-        layers.push(Layer {
-            blocks: blocks
-                .into_iter()
-                .map(|branches| Residual { branches })
-                .collect(),
-        });
+        let blocks = blocks.into_iter().map(|branches| Residual { branches });
+        layers.push(layer(blocks.collect()));
     }
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }
 
 /// Attention and FFN side by side; the large models norm attention's input
@@ -62,7 +54,7 @@ pub(super) fn falcon(c: &mut Context) -> Result<Parts, ModelError> {
     let rope = c.rope(RopePairs::Halves, widths.head_dim)?;
     let mut layers = Vec::with_capacity(c.n_layer);
     for (i, n_ff) in n_ff.into_iter().enumerate() {
-        let attention = roped(c, i, &widths, &rope)?;
+        let attention = Mixer::Attention(c.roped(i, &widths, &rope)?);
         let ffn = Mixer::Ffn(c.ffn(i, n_ff, Activation::GeluTanh)?);
         let norm = c.norm(&format!("blk.{i}.attn_norm"))?;
         let second = format!("blk.{i}.attn_norm_2");
@@ -70,20 +62,14 @@ pub(super) fn falcon(c: &mut Context) -> Result<Parts, ModelError> {
             true => c.norm(&second)?,
             false => norm.clone(),
         };
-        layers.push(Layer {
-            blocks: vec![Residual {
-                branches: vec![
-                    branch(Some(attn_norm), attention, None),
-                    branch(Some(norm), ffn, None),
-                ],
-            }],
-        });
+        layers.push(layer(vec![Residual {
+            branches: vec![
+                branch(Some(attn_norm), attention, None),
+                branch(Some(norm), ffn, None),
+            ],
+        }]));
     }
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }
 
 pub(super) fn starcoder2(c: &mut Context) -> Result<Parts, ModelError> {
@@ -91,14 +77,10 @@ pub(super) fn starcoder2(c: &mut Context) -> Result<Parts, ModelError> {
     let rope = c.rope(RopePairs::Halves, widths.head_dim)?;
     let layers = c.pre_norm_layers(
         "ffn_norm",
-        |c, i| roped(c, i, &widths, &rope),
+        |c, i| Ok(Mixer::Attention(c.roped(i, &widths, &rope)?)),
         |c, i| Ok(Mixer::Ffn(c.ffn(i, n_ff[i], Activation::GeluTanh)?)),
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }
 
 /// A file without `ffn_norm` runs attention and FFN side by side, whatever its
@@ -108,8 +90,7 @@ pub(super) fn stablelm(c: &mut Context) -> Result<Parts, ModelError> {
     let rope = c.rope(RopePairs::Halves, widths.head_dim)?;
     let mut layers = Vec::with_capacity(c.n_layer);
     for (i, n_ff) in n_ff.into_iter().enumerate() {
-        let mut attention = c.attention(i, &widths)?;
-        attention.rope = Some(rope.clone());
+        let mut attention = c.roped(i, &widths, &rope)?;
         attention.qk_norm = norm_per_head(c, i, &widths)?;
         let attention = Mixer::Attention(attention);
         let ffn = Mixer::Ffn(c.ffn(i, n_ff, Activation::Silu)?);
@@ -127,19 +108,9 @@ pub(super) fn stablelm(c: &mut Context) -> Result<Parts, ModelError> {
                 ],
             }],
         };
-        layers.push(Layer { blocks });
+        layers.push(layer(blocks));
     }
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
-}
-
-fn roped(c: &mut Context, i: usize, widths: &Widths, rope: &Rope) -> Result<Mixer, ModelError> {
-    let mut attention = c.attention(i, widths)?;
-    attention.rope = Some(rope.clone());
-    Ok(Mixer::Attention(attention))
+    c.parts(layers)
 }
 
 /// QK LayerNorm with a weight of its own for each head.

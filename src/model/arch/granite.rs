@@ -1,4 +1,5 @@
-//! `granite` and `granitemoe`: Llama with four multipliers.
+//! `granite`, `granitemoe` and `granitehybrid`: Llama with four multipliers, and
+//! Mamba-2 where a layer has no KV heads.
 
 use super::moe::MoeRules;
 use super::{Context, Parts};
@@ -47,6 +48,9 @@ pub(super) fn granite(c: &mut Context) -> Result<Parts, ModelError> {
     let mut layers = c.pre_norm_layers(
         "ffn_norm",
         |c, i| {
+            if widths.n_head_kv[i] == 0 {
+                return Ok(Mixer::Mamba2(c.mamba2(i)?));
+            }
             let mut attention = c.attention(i, &widths)?;
             attention.rope.clone_from(&rope);
             attention.heads.scale = multipliers.attention.unwrap_or(attention.heads.scale);

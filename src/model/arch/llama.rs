@@ -13,8 +13,7 @@ pub(super) fn llama(c: &mut Context) -> Result<Parts, ModelError> {
     let layers = c.pre_norm_layers(
         "ffn_norm",
         |c, i| {
-            let mut attention = c.attention(i, &widths)?;
-            attention.rope = Some(rope.clone());
+            let mut attention = c.roped(i, &widths, &rope)?;
             attention.heads.scale = scale.unwrap_or(attention.heads.scale);
             Ok(Mixer::Attention(attention))
         },
@@ -23,9 +22,5 @@ pub(super) fn llama(c: &mut Context) -> Result<Parts, ModelError> {
             true => Ok(Mixer::Moe(c.moe(i, &MoeRules::softmax(n_ff[i]))?)),
         },
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }

@@ -69,9 +69,5 @@ pub(super) fn llama4(c: &mut Context) -> Result<Parts, ModelError> {
             Ok(Mixer::Moe(moe))
         },
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }

@@ -16,11 +16,7 @@ pub(super) fn ernie4_5_moe(c: &mut Context) -> Result<Parts, ModelError> {
     let shared = shared.filter(|&n| n > 0);
     let layers = c.pre_norm_layers(
         "ffn_norm",
-        |c, i| {
-            let mut attention = c.attention(i, &widths)?;
-            attention.rope = Some(rope.clone());
-            Ok(Mixer::Attention(attention))
-        },
+        |c, i| Ok(Mixer::Attention(c.roped(i, &widths, &rope)?)),
         |c, i| {
             if i < dense || (i + 1) % step != 0 {
                 return Ok(Mixer::Ffn(c.ffn(i, n_ff[i], Activation::Silu)?));
@@ -32,11 +28,7 @@ pub(super) fn ernie4_5_moe(c: &mut Context) -> Result<Parts, ModelError> {
             Ok(Mixer::Moe(moe))
         },
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }
 
 /// Biases, QK norm where the file has one, sigmoid routing.
@@ -52,8 +44,7 @@ pub(super) fn glm4moe(c: &mut Context) -> Result<Parts, ModelError> {
     let layers = c.pre_norm_layers(
         "post_attention_norm",
         |c, i| {
-            let mut attention = c.attention(i, &widths)?;
-            attention.rope = Some(rope.clone());
+            let mut attention = c.roped(i, &widths, &rope)?;
             if c.tensors.has(&format!("blk.{i}.attn_q_norm.weight")) {
                 attention.qk_norm = Some(c.qk_norm(i, &widths, false)?);
             }
@@ -77,11 +68,7 @@ pub(super) fn glm4moe(c: &mut Context) -> Result<Parts, ModelError> {
             Ok(Mixer::Moe(moe))
         },
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }
 
 /// QK norm after RoPE; the experts' width is the file's FFN width.
@@ -92,8 +79,7 @@ pub(super) fn hunyuan_moe(c: &mut Context) -> Result<Parts, ModelError> {
     let layers = c.pre_norm_layers(
         "ffn_norm",
         |c, i| {
-            let mut attention = c.attention(i, &widths)?;
-            attention.rope = Some(rope.clone());
+            let mut attention = c.roped(i, &widths, &rope)?;
             attention.qk_norm = Some(c.qk_norm(i, &widths, true)?);
             Ok(Mixer::Attention(attention))
         },
@@ -103,11 +89,7 @@ pub(super) fn hunyuan_moe(c: &mut Context) -> Result<Parts, ModelError> {
             Ok(Mixer::Moe(moe))
         },
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }
 
 /// QK norm over the whole width, sigmoid routing.
@@ -118,8 +100,7 @@ pub(super) fn minimax_m2(c: &mut Context) -> Result<Parts, ModelError> {
     let layers = c.pre_norm_layers(
         "ffn_norm",
         |c, i| {
-            let mut attention = c.attention(i, &widths)?;
-            attention.rope = Some(rope.clone());
+            let mut attention = c.roped(i, &widths, &rope)?;
             attention.qk_norm = Some(c.wide_qk_norm(i, &widths)?);
             Ok(Mixer::Attention(attention))
         },
@@ -131,9 +112,5 @@ pub(super) fn minimax_m2(c: &mut Context) -> Result<Parts, ModelError> {
             Ok(Mixer::Moe(c.moe(i, &rules)?))
         },
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }

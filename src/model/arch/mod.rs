@@ -3,17 +3,24 @@
 mod bitnet;
 mod cohere;
 mod deepseek;
+mod falcon_h1;
 mod gemma;
 mod gpt;
 mod granite;
+mod jamba;
+mod lfm2;
 mod llama;
 mod llama4;
+mod mamba;
 mod mixtures;
 mod moe;
+mod nemotron_h;
 mod olmo;
 mod openai;
 mod phi;
 mod qwen;
+mod qwen_delta;
+mod rwkv;
 
 use std::sync::Arc;
 
@@ -44,6 +51,7 @@ const ARCHITECTURES: &[(&str, Build)] = &[
     ("deepseek2", deepseek::deepseek2),
     ("ernie4_5-moe", mixtures::ernie4_5_moe),
     ("falcon", gpt::falcon),
+    ("falcon-h1", falcon_h1::falcon_h1),
     ("gemma", gemma::gemma),
     ("gemma2", gemma::gemma2),
     ("gemma3", gemma::gemma3),
@@ -52,17 +60,30 @@ const ARCHITECTURES: &[(&str, Build)] = &[
     ("gpt2", gpt::gpt2),
     ("gptneox", gpt::gptneox),
     ("granite", granite::granite),
+    ("granitehybrid", granite::granite),
     ("granitemoe", granite::granite),
     ("hunyuan-moe", mixtures::hunyuan_moe),
+    ("jamba", jamba::jamba),
+    ("lfm2", lfm2::lfm2),
+    ("lfm2moe", lfm2::lfm2moe),
     ("llama", llama::llama),
     ("llama4", llama4::llama4),
+    ("mamba", mamba::mamba),
+    ("mamba2", mamba::mamba2),
     ("minimax-m2", mixtures::minimax_m2),
+    ("nemotron_h", nemotron_h::nemotron_h),
+    ("nemotron_h_moe", nemotron_h::nemotron_h),
     ("olmo2", olmo::olmo2),
     ("phi3", phi::phi3),
     ("qwen2", qwen::qwen2),
     ("qwen2moe", qwen::qwen2moe),
     ("qwen3", qwen::qwen3),
+    ("qwen35", qwen_delta::qwen35),
+    ("qwen35moe", qwen_delta::qwen35moe),
     ("qwen3moe", qwen::qwen3moe),
+    ("qwen3next", qwen_delta::qwen3next),
+    ("rwkv6", rwkv::rwkv6),
+    ("rwkv7", rwkv::rwkv7),
     ("stablelm", gpt::stablelm),
     ("starcoder2", gpt::starcoder2),
 ];
@@ -81,10 +102,6 @@ pub(super) fn build(gguf: Arc<Gguf>) -> Result<Model, ModelError> {
             supported: supported_architectures().join(", "),
         });
     };
-    if let Some(count) = gguf.metadata().u64("split.count")?.filter(|&n| n > 1) {
-        let part = gguf.metadata().u64("split.no")?.unwrap_or(0) + 1;
-        return Err(ModelError::Split { part, count });
-    }
     let n_embd = hp.count("embedding_length")?;
     let (n_layer, n_mtp) = n_layer(&hp)?;
     let mut context = Context {
@@ -186,6 +203,15 @@ struct Widths {
 }
 
 impl Context<'_> {
+    /// A plain embedding, the layers, a plain head.
+    fn parts(&mut self, layers: Vec<Layer>) -> Result<Parts, ModelError> {
+        Ok(Parts {
+            embedding: self.embedding(1.0)?,
+            layers,
+            head: self.head()?,
+        })
+    }
+
     /// `token_embd`, scaled.
     fn embedding(&mut self, scale: f32) -> Result<Embedding, ModelError> {
         Ok(Embedding {
@@ -334,7 +360,17 @@ impl Context<'_> {
     /// Plain attention of layer `i`: no norms, no RoPE, everything visible,
     /// scores scaled by the key width.
     fn attention(&mut self, i: usize, w: &Widths) -> Result<Attention, ModelError> {
-        let [q, k, v] = self.qkv(i, w)?;
+        let qkv = self.qkv(i, w)?;
+        self.attention_over(qkv, i, w)
+    }
+
+    /// As [`Context::attention`], from the given projections.
+    fn attention_over(
+        &mut self,
+        [q, k, v]: [Linear; 3],
+        i: usize,
+        w: &Widths,
+    ) -> Result<Attention, ModelError> {
         let n_mixed = w.n_head[i] * w.head_dim_v;
         Ok(Attention {
             heads: Heads {
@@ -359,6 +395,13 @@ impl Context<'_> {
             gate: None,
             sub_norm: None,
         })
+    }
+
+    /// Plain attention of layer `i` with RoPE.
+    fn roped(&mut self, i: usize, w: &Widths, rope: &Rope) -> Result<Attention, ModelError> {
+        let mut attention = self.attention(i, w)?;
+        attention.rope = Some(rope.clone());
+        Ok(attention)
     }
 
     /// The feed-forward network of layer `i`, gated where the file has a gate.
@@ -429,6 +472,14 @@ fn block(pre_norm: Option<Norm>, mixer: Mixer, post_norm: Option<Norm>) -> Resid
     }
 }
 
+/// A layer of residual blocks.
+fn layer(blocks: Vec<Residual>) -> Layer {
+    Layer {
+        blocks,
+        rescale: 1.0,
+    }
+}
+
 fn branch(pre_norm: Option<Norm>, mixer: Mixer, post_norm: Option<Norm>) -> Branch {
     Branch {
         pre_norm,
@@ -451,12 +502,10 @@ impl Context<'_> {
         let layer = |i| {
             let attn_norm = self.norm(&format!("blk.{i}.attn_norm"))?;
             let ffn_norm = self.norm(&format!("blk.{i}.{ffn_norm}"))?;
-            Ok(Layer {
-                blocks: vec![
-                    block(Some(attn_norm), attention(self, i)?, None),
-                    block(Some(ffn_norm), ffn(self, i)?, None),
-                ],
-            })
+            Ok(layer(vec![
+                block(Some(attn_norm), attention(self, i)?, None),
+                block(Some(ffn_norm), ffn(self, i)?, None),
+            ]))
         };
         (0..n_layer).map(layer).collect()
     }

@@ -50,6 +50,18 @@ impl Context<'_> {
             .per_layer("expert_feed_forward_length", self.n_layer)
     }
 
+    /// The width of layer `i`'s experts: what `expert_feed_forward_length` says,
+    /// else the chosen experts share `feed_forward_length`.
+    pub(super) fn expert_width(&self, i: usize) -> Result<usize, ModelError> {
+        if self.hp.has("expert_feed_forward_length") {
+            let stated = self.n_ff_exp()?[i];
+            if stated > 0 {
+                return Ok(stated);
+            }
+        }
+        Ok(self.n_ff()?[i] / self.hp.count("expert_used_count")?)
+    }
+
     /// What the file says of the experts' weights.
     pub(super) fn weights_norm(&self) -> Result<bool, ModelError> {
         self.hp.bool("expert_weights_norm", false)

@@ -1,9 +1,9 @@
 //! `olmo2` (OLMo 2 and 3): norms after each block only, QK norm over the whole
 //! width.
 
-use super::{Context, Parts, block};
+use super::{Context, Parts, block, layer};
 use crate::model::rope::{Rope, RopePairs, Scaling};
-use crate::model::{Activation, Layer, Mixer, ModelError, Span};
+use crate::model::{Activation, Mixer, ModelError, Span};
 
 pub(super) fn olmo2(c: &mut Context) -> Result<Parts, ModelError> {
     const PERIOD: usize = 4;
@@ -30,16 +30,10 @@ pub(super) fn olmo2(c: &mut Context) -> Result<Parts, ModelError> {
         let ffn = c.ffn(i, n_ff, Activation::Silu)?;
         let post_attention = c.norm(&format!("blk.{i}.post_attention_norm"))?;
         let post_ffn = c.norm(&format!("blk.{i}.post_ffw_norm"))?;
-        layers.push(Layer {
-            blocks: vec![
-                block(None, Mixer::Attention(attention), Some(post_attention)),
-                block(None, Mixer::Ffn(ffn), Some(post_ffn)),
-            ],
-        });
+        layers.push(layer(vec![
+            block(None, Mixer::Attention(attention), Some(post_attention)),
+            block(None, Mixer::Ffn(ffn), Some(post_ffn)),
+        ]));
     }
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }

@@ -10,18 +10,10 @@ pub(super) fn phi3(c: &mut Context) -> Result<Parts, ModelError> {
     let rope = rope(c, widths.head_dim)?;
     let layers = c.pre_norm_layers(
         "ffn_norm",
-        |c, i| {
-            let mut attention = c.attention(i, &widths)?;
-            attention.rope = Some(rope.clone());
-            Ok(Mixer::Attention(attention))
-        },
+        |c, i| Ok(Mixer::Attention(c.roped(i, &widths, &rope)?)),
         |c, i| Ok(Mixer::Ffn(gate_up_ffn(c, i, n_ff[i])?)),
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }
 
 /// RoPE with one set of factors up to the original context, another beyond.

@@ -55,8 +55,7 @@ fn qwen(
     let layers = c.pre_norm_layers(
         "ffn_norm",
         |c, i| {
-            let mut attention = c.attention(i, &widths)?;
-            attention.rope = Some(rope.clone());
+            let mut attention = c.roped(i, &widths, &rope)?;
             if qk_norm {
                 attention.qk_norm = Some(c.qk_norm(i, &widths, false)?);
             }
@@ -64,11 +63,7 @@ fn qwen(
         },
         ffn,
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }
 
 /// Width of an expert; older files state only that of all chosen ones together.

@@ -4,43 +4,24 @@ use std::arch::x86_64::*;
 
 use super::{Isa, K_BLOCK, Level, PANEL, Tile};
 
-const ROWS: usize = 6;
+/// Rows of a tile.
+pub(super) const ROWS: usize = 6;
 
-/// Computes `t` into the first `width` columns of `out`.
-pub(super) fn panel(isa: Isa, t: Tile, out: &mut [f32], out_stride: usize, width: usize) {
+/// Computes up to [`ROWS`] rows of a panel.
+pub(super) fn tile(isa: Isa, t: Tile, out: &mut [f32], out_stride: usize) {
+    let n_k = t.n_k();
     assert_eq!(isa.level(), Level::Avx2);
-    let mut r = 0;
-    while r < t.n_rows {
-        let n = ROWS.min(t.n_rows - r);
-        let x = &t.x[r * t.x_stride..];
-        assert!(x.len() >= (n - 1) * t.x_stride + t.n_k());
-        if width == PANEL {
-            let out = &mut out[r * out_stride..];
-            assert!(out.len() >= (n - 1) * out_stride + PANEL);
-            // SAFETY: the processor has AVX2 and FMA; the asserts bound all accesses.
-            unsafe { rows(n, x, t.x_stride, t.w, out.as_mut_ptr(), out_stride) };
-        } else {
-            let mut edge = [0.0f32; ROWS * PANEL];
-            // SAFETY: as above; `edge` holds `ROWS` rows of a panel.
-            unsafe { rows(n, x, t.x_stride, t.w, edge.as_mut_ptr(), PANEL) };
-            for (i, row) in edge.chunks_exact(PANEL).take(n).enumerate() {
-                out[(r + i) * out_stride..][..width].copy_from_slice(&row[..width]);
-            }
-        }
-        r += n;
-    }
-}
-
-#[target_feature(enable = "avx2,fma")]
-unsafe fn rows(n: usize, x: &[f32], x_stride: usize, w: &[f32], out: *mut f32, out_stride: usize) {
-    let (x, k) = (x.as_ptr(), w.len() / PANEL);
-    let w = w.as_ptr();
+    assert!((1..=ROWS).contains(&t.n_rows));
+    assert!(t.x.len() >= (t.n_rows - 1) * t.x_stride + n_k);
+    assert!(out.len() >= (t.n_rows - 1) * out_stride + PANEL);
+    let (x, w, out) = (t.x.as_ptr(), t.w.as_ptr(), out.as_mut_ptr());
     macro_rules! dispatch {
         ($($n:literal)*) => {
-            // SAFETY: the caller's bounds hold for `n` rows.
-            unsafe { match n {
-                $($n => tile::<$n>(k, x, x_stride, w, out, out_stride),)*
-                _ => unreachable!("at most {ROWS} rows"),
+            // SAFETY: the processor has the instructions, as `isa` proves, and the
+            // asserts bound all accesses.
+            unsafe { match t.n_rows {
+                $($n => rows::<$n>(n_k, x, t.x_stride, w, out, out_stride),)*
+                _ => unreachable!("asserted above"),
             } }
         };
     }
@@ -48,7 +29,7 @@ unsafe fn rows(n: usize, x: &[f32], x_stride: usize, w: &[f32], out: *mut f32, o
 }
 
 #[target_feature(enable = "avx2,fma")]
-unsafe fn tile<const N: usize>(
+unsafe fn rows<const N: usize>(
     n_k: usize,
     x: *const f32,
     x_stride: usize,

@@ -138,9 +138,27 @@ pub fn multiply(isa: Isa, p: Product, out: &mut [f32], out_stride: usize) {
         match isa.level() {
             Level::Portable => portable::panel(tile, out, out_stride, width),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => avx2::panel(isa, tile, out, out_stride, width),
+            Level::Avx2 => in_tiles(
+                tile,
+                avx2::ROWS,
+                out,
+                out_stride,
+                width,
+                |t, out, stride| {
+                    avx2::tile(isa, t, out, stride);
+                },
+            ),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => avx512::panel(isa, tile, out, out_stride, width),
+            Level::Avx512 => in_tiles(
+                tile,
+                avx512::ROWS,
+                out,
+                out_stride,
+                width,
+                |t, out, stride| {
+                    avx512::tile(isa, t, out, stride);
+                },
+            ),
         }
     }
 }
@@ -152,6 +170,38 @@ struct Tile<'a> {
     x_stride: usize,
     n_rows: usize,
     w: &'a [f32],
+}
+
+/// Cuts a panel's share into runs of at most `rows` rows for a kernel that always
+/// writes whole panels; the columns beyond `width` are dropped.
+#[cfg(target_arch = "x86_64")]
+fn in_tiles(
+    t: Tile,
+    rows: usize,
+    out: &mut [f32],
+    out_stride: usize,
+    width: usize,
+    kernel: impl Fn(Tile, &mut [f32], usize),
+) {
+    const MOST_ROWS: usize = 16;
+    debug_assert!(rows <= MOST_ROWS);
+    for r in (0..t.n_rows).step_by(rows) {
+        let part = Tile {
+            x: &t.x[r * t.x_stride..],
+            n_rows: rows.min(t.n_rows - r),
+            ..t
+        };
+        let out = &mut out[r * out_stride..];
+        if width == PANEL {
+            kernel(part, out, out_stride);
+            continue;
+        }
+        let mut whole = [0.0f32; MOST_ROWS * PANEL];
+        kernel(part, &mut whole, PANEL);
+        for (i, row) in whole.chunks_exact(PANEL).take(part.n_rows).enumerate() {
+            out[i * out_stride..][..width].copy_from_slice(&row[..width]);
+        }
+    }
 }
 
 impl Tile<'_> {

@@ -7,7 +7,7 @@
 pub struct Isa(Level);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Level {
+pub(crate) enum Level {
     /// Whatever the build's target has.
     Portable,
     #[cfg(target_arch = "x86_64")]
@@ -16,34 +16,47 @@ pub(super) enum Level {
     Avx512,
 }
 
+/// Best first.
+const LEVELS: &[Level] = &[
+    #[cfg(target_arch = "x86_64")]
+    Level::Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Level::Avx2,
+    Level::Portable,
+];
+
+impl Level {
+    fn is_present(self) -> bool {
+        match self {
+            Level::Portable => true,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => {
+                Level::Avx2.is_present()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+            }
+        }
+    }
+}
+
 impl Isa {
     /// The best one.
     pub fn detect() -> Self {
-        Self::available()[0]
+        let best = LEVELS.iter().copied().find(|l| l.is_present());
+        Isa(best.unwrap_or(Level::Portable))
     }
 
     /// All of them, best first; the last is portable code.
     pub fn available() -> Vec<Self> {
-        let mut all = Vec::new();
-        #[cfg(target_arch = "x86_64")]
-        {
-            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-            let avx512 = is_x86_feature_detected!("avx512f")
-                && is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("avx512dq")
-                && is_x86_feature_detected!("avx512vl");
-            if avx2 && avx512 {
-                all.push(Isa(Level::Avx512));
-            }
-            if avx2 {
-                all.push(Isa(Level::Avx2));
-            }
-        }
-        all.push(Isa(Level::Portable));
-        all
+        let present = LEVELS.iter().copied().filter(|l| l.is_present());
+        present.map(Isa).collect()
     }
 
-    pub(super) fn level(self) -> Level {
+    pub(crate) fn level(self) -> Level {
         self.0
     }
 
@@ -65,7 +78,7 @@ macro_rules! multiversion {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*
         #[allow(clippy::too_many_arguments)]
-        $vis fn $name(isa: $crate::backend::cpu::isa::Isa, $($arg: $ty),*) $(-> $ret)? {
+        $vis fn $name(isa: $crate::isa::Isa, $($arg: $ty),*) $(-> $ret)? {
             #[inline(always)]
             fn portable($($arg: $ty),*) $(-> $ret)? $body
 
@@ -77,7 +90,7 @@ macro_rules! multiversion {
             #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
             fn avx512($($arg: $ty),*) $(-> $ret)? { portable($($arg),*) }
 
-            use $crate::backend::cpu::isa::Level;
+            use $crate::isa::Level;
             match isa.level() {
                 Level::Portable => portable($($arg),*),
                 // SAFETY: an `Isa` exists only where the processor has it.
@@ -89,4 +102,4 @@ macro_rules! multiversion {
         }
     };
 }
-pub(super) use multiversion;
+pub(crate) use multiversion;

@@ -1,0 +1,44 @@
+//! Gated short convolutions.
+
+use super::conv::LoadedConv;
+use super::isa::Isa;
+use super::math;
+use super::scratch::{Scratch, room};
+use super::weights::LoadedLinear;
+use crate::backend::BackendError;
+use crate::gguf::Gguf;
+use crate::model::ShortConv;
+
+pub(super) struct LoadedShortConv<'m> {
+    b: LoadedLinear<'m>,
+    c: LoadedLinear<'m>,
+    input: LoadedLinear<'m>,
+    conv: LoadedConv<'m>,
+    output: LoadedLinear<'m>,
+}
+
+impl<'m> LoadedShortConv<'m> {
+    pub fn load(gguf: &Gguf, spec: &'m ShortConv) -> Result<Self, BackendError> {
+        Ok(Self {
+            b: LoadedLinear::load(gguf, &spec.b)?,
+            c: LoadedLinear::load(gguf, &spec.c)?,
+            input: LoadedLinear::load(gguf, &spec.input)?,
+            conv: LoadedConv::load(&spec.conv),
+            output: LoadedLinear::load(gguf, &spec.output)?,
+        })
+    }
+
+    /// `out ← short_conv(x)` for the rows of one sequence.
+    pub fn apply(&self, isa: Isa, spread: bool, x: &[f32], s: &mut Scratch, out: &mut [f32]) {
+        let n = out.len() / self.output.n_out() * self.output.n_in();
+        let (gated, factor) = (room(&mut s.raw, n), room(&mut s.gate, n));
+        self.input.apply(isa, spread, x, gated);
+        self.b.apply(isa, spread, x, factor);
+        math::mul(isa, gated, factor);
+        let mixed = room(&mut s.mixed, n);
+        self.conv.apply(isa, spread, gated, mixed);
+        self.c.apply(isa, spread, x, factor);
+        math::mul(isa, mixed, factor);
+        self.output.apply(isa, spread, mixed, out);
+    }
+}
