@@ -147,7 +147,6 @@ enum ModeName {
 pub fn run(args: Args) -> Result<(), Failure> {
     let geometry = geometry(&args)?;
     let placement = placement(&args)?;
-    let control = args.control.control()?;
     let options = tokenizer::Options {
         parse_special: args.parse_special,
         pre: args.pre.clone(),
@@ -172,6 +171,8 @@ pub fn run(args: Args) -> Result<(), Failure> {
         placement,
         batch: args.batch,
     };
+    // Until here Ctrl-C ends the process at once.
+    let control = args.control.control()?;
     let mut bar = WindowsBar::new("score", None);
     let result = measure(&loaded, &tokens, settings, &control, &mut |o| bar.at(&o));
     drop(bar);

@@ -73,6 +73,7 @@ impl Estimate {
         };
         let partition = facts.map(|f| (f, run.placement.partition(f.n_layers)));
         let checkpoint_bytes = match (&partition, &work) {
+            _ if !run.placement.cycles() => Some(0),
             (Some((_, p)), _) if !p.keeps_states() => Some(0),
             (Some((f, _)), Some(Ok(work))) => Some(checkpoints(f, work)),
             _ => None,

@@ -16,6 +16,14 @@ pub enum Placement {
 }
 
 impl Placement {
+    /// Whether layer windows take turns on the device.
+    pub fn cycles(self) -> bool {
+        match self {
+            Placement::Cpu => false,
+            Placement::CpuCycle { .. } => true,
+        }
+    }
+
     /// The layer windows of a model with `n_layers` layers.
     pub fn partition(self, n_layers: usize) -> Partition {
         match self {

@@ -1,14 +1,20 @@
 //! What the perplexity at the end can tell of an error at a cut.
 
 use pplx::backend::{Device, Hidden, Partition};
-use pplx::eval::{Feed, Geometry, Limits, WindowPlan, WindowScore};
+use pplx::eval::{Feed, Geometry, Limits, Moments, WindowPlan, WindowScore};
 
 use crate::probe::{Probe, score_on};
 use crate::support::{SMOLLM2, cpu, ids, model, shared};
 
-fn mean(scores: &[WindowScore]) -> f64 {
-    let n: usize = scores.iter().map(|s| s.nll.len()).sum();
-    scores.iter().map(WindowScore::nll_sum).sum::<f64>() / n as f64
+/// Mean over tokens of `a − b`, and its standard error.
+fn difference(a: &[WindowScore], b: &[WindowScore]) -> (f64, f64) {
+    let nll = |scores: &[WindowScore]| -> Vec<f64> {
+        scores.iter().flat_map(|s| s.nll.clone()).collect()
+    };
+    let differences = nll(a).into_iter().zip(nll(b)).map(|(a, b)| a - b);
+    let moments: Moments = differences.collect();
+    let variance = moments.m2 / (moments.n - 1) as f64;
+    (moments.mean, (variance / moments.n as f64).sqrt())
 }
 
 /// The curve of `docs/placements.md`: `--nocapture` prints it.
@@ -28,35 +34,44 @@ fn alternating_errors_show_and_a_uniform_scale_hardly_does() {
         bos: None,
         batch: 4,
     };
-    let run = |factor: &(dyn Fn(usize) -> f32 + Sync)| {
-        let after = |end: usize, hidden: &mut Hidden| {
-            if end == 15 {
-                let values = hidden.data.iter_mut().enumerate();
-                values.for_each(|(i, x)| *x *= factor(i));
-            }
+    // In the middle of the 30 layers, and before the last one.
+    for (cut, largest_share) in [(15, 0.5), (29, 0.1)] {
+        let run = |factor: &(dyn Fn(usize) -> f32 + Sync)| {
+            let after = |end: usize, hidden: &mut Hidden| {
+                if end == cut {
+                    let values = hidden.data.iter_mut().enumerate();
+                    values.for_each(|(i, x)| *x *= factor(i));
+                }
+            };
+            let probe = Probe {
+                cpu: &cpu,
+                leaks: false,
+                after: &after,
+            };
+            let partition = Partition::cycle(Device::Cpu, 30, cut);
+            score_on(&probe, partition, &tokens, &plan, feed, u64::MAX)
         };
-        let probe = Probe {
-            cpu: &cpu,
-            leaks: false,
-            after: &after,
-        };
-        let partition = Partition::cycle(Device::Cpu, 30, 15);
-        mean(&score_on(&probe, partition, &tokens, &plan, feed, u64::MAX))
-    };
-    let exact = run(&|_| 1.0);
-    println!("exact: mean NLL {exact:.6}");
-    let mut last = (0.0, 0.0);
-    for percent in [0.5, 1.0, 2.0, 5.0] {
-        let e = percent / 100.0;
-        let alternating = run(&|i| if i % 2 == 0 { 1.0 + e } else { 1.0 - e }) - exact;
-        let uniform = run(&|_| 1.0 + e) - exact;
-        println!("{percent} %: alternating {alternating:+.6}, uniform {uniform:+.6}");
-        last = (alternating.abs(), uniform.abs());
+        let exact = run(&|_| 1.0);
+        let mut last = ((0.0, 0.0), (0.0, 0.0));
+        for percent in [0.5, 1.0, 2.0, 5.0] {
+            let e = percent / 100.0;
+            let alternating = run(&|i| if i % 2 == 0 { 1.0 + e } else { 1.0 - e });
+            let uniform = run(&|_| 1.0 + e);
+            let (a, u) = (
+                difference(&alternating, &exact),
+                difference(&uniform, &exact),
+            );
+            println!(
+                "cut {cut}, {percent} %: alternating {:+.6} ± {:.6}, uniform {:+.6} ± {:.6}",
+                a.0, a.1, u.0, u.1
+            );
+            last = (a, u);
+        }
+        let ((alternating, error), (uniform, _)) = last;
+        assert!(alternating > 2.0 * error, "{alternating} ± {error}");
+        assert!(
+            uniform.abs() < largest_share * alternating,
+            "{uniform} against {alternating}"
+        );
     }
-    let (alternating, uniform) = last;
-    assert!(alternating > 2e-3, "{alternating}");
-    assert!(
-        uniform < alternating / 2.0,
-        "{uniform} against {alternating}"
-    );
 }
