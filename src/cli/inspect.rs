@@ -51,12 +51,13 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let mut problems = Vec::new();
     match &model {
         Ok(m) => {
+            out += &format!("layers        {}\n", m.n_layer());
+            for (kinds, n) in m.layer_kinds() {
+                out += &format!("  {:<12}{}\n", format!("{n} ×"), kinds.join(", "));
+            }
             out += &format!(
-                "layers        {}\nhidden width  {}\nvocabulary    {}\ncontext       {}\n",
-                m.n_layer(),
-                m.n_embd,
-                m.n_vocab,
-                m.n_ctx_train
+                "hidden width  {}\nvocabulary    {}\ncontext       {}\n",
+                m.n_embd, m.n_vocab, m.n_ctx_train
             );
         }
         Err(e) => problems.push(e.to_string()),

@@ -104,6 +104,24 @@ impl<'a> Hparams<'a> {
         Ok(self.optional_float(key)?.filter(|&x| x != 0.0))
     }
 
+    /// A float for every layer, stored as one number or as an array under a key
+    /// without the architecture's name.
+    pub fn unprefixed_floats(&self, key: &str, n_layer: usize) -> Result<Vec<f32>, ModelError> {
+        if !matches!(self.meta.get(key), Some(Value::Array(_))) {
+            return Ok(vec![self.meta.require_f32(key)?; n_layer]);
+        }
+        let mut values = self.meta.f32s(key)?.unwrap_or_default();
+        if values.len() < n_layer {
+            return Err(ModelError::Key {
+                key: key.to_owned(),
+                found: format!("an array of {}", values.len()),
+                problem: format!("the model has {n_layer} layers"),
+            });
+        }
+        values.truncate(n_layer);
+        Ok(values)
+    }
+
     pub fn bool(&self, key: &str, default: bool) -> Result<bool, ModelError> {
         Ok(self.meta.bool(&self.key(key))?.unwrap_or(default))
     }
@@ -135,6 +153,24 @@ impl<'a> Hparams<'a> {
     /// Which layers have a sliding window. The key holds a bool for each layer,
     /// or the period `p` in which the last layer is full (`default` if absent).
     pub fn sliding_pattern(&self, n_layer: usize, default: usize) -> Result<Vec<bool>, ModelError> {
+        self.pattern(n_layer, default, |i, period| i % period + 1 < period)
+    }
+
+    /// The same, with the first layer of a period full.
+    pub fn sliding_after_full(
+        &self,
+        n_layer: usize,
+        default: usize,
+    ) -> Result<Vec<bool>, ModelError> {
+        self.pattern(n_layer, default, |i, period| i % period != 0)
+    }
+
+    fn pattern(
+        &self,
+        n_layer: usize,
+        default: usize,
+        slides: impl Fn(usize, usize) -> bool,
+    ) -> Result<Vec<bool>, ModelError> {
         const KEY: &str = "attention.sliding_window_pattern";
         let full = self.key(KEY);
         if let Some(Value::Array(_)) = self.meta.get(&full) {
@@ -143,7 +179,7 @@ impl<'a> Hparams<'a> {
         let period = self.optional_count(KEY)?.unwrap_or(default);
         // llama.cpp: period 0 means that every layer slides.
         Ok((0..n_layer)
-            .map(|i| period == 0 || i % period + 1 < period)
+            .map(|i| period == 0 || slides(i, period))
             .collect())
     }
 }

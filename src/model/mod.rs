@@ -12,6 +12,7 @@
 mod arch;
 mod error;
 mod hparams;
+mod kinds;
 mod recurrent;
 mod rope;
 mod tensors;
@@ -176,10 +177,12 @@ pub struct QkNorm {
     pub after_rope: bool,
 }
 
-/// Queries at position `p` are multiplied by `1 + scale · ln(⌊(p + 1)/floor⌋ + 1)`.
+/// Queries at position `p` are multiplied by
+/// `1 + scale · ln(⌊(p + offset)/floor⌋ + 1)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Temperature {
     pub floor: f32,
+    pub offset: f32,
     pub scale: f32,
 }
 
@@ -197,6 +200,7 @@ pub struct Mla {
     pub kv: MlaKv,
     pub n_nope: usize,
     pub rope: Rope,
+    pub temperature: Option<Temperature>,
     pub output: Linear,
 }
 
@@ -271,7 +275,7 @@ pub struct SharedExpert {
     pub gate: Option<Linear>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
     /// `x · σ(x)`.
     Silu,
@@ -281,6 +285,17 @@ pub enum Activation {
     ReluSquared,
     /// gpt-oss: `g · σ(1.702 g) · (u + 1)`, with `g ≤ 7` and `|u| ≤ 7`.
     ClampedSwiglu,
+    Xielu(Xielu),
+}
+
+/// xIELU (<https://arxiv.org/abs/2411.13010>): `x > 0`: `positive·x² + beta·x`,
+/// else `negative·(e^min(x, eps) − 1 − x) + beta·x`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Xielu {
+    pub positive: f32,
+    pub negative: f32,
+    pub beta: f32,
+    pub eps: f32,
 }
 
 /// Final norm and output projection: `softcap(scale · logits)`.

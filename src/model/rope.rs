@@ -148,6 +148,16 @@ impl Rope {
         self
     }
 
+    /// Keeps the pairs of which `is_still` holds from turning.
+    pub(super) fn with_stilled(mut self, is_still: impl Fn(usize) -> bool) -> Self {
+        for (i, bend) in self.bends.iter_mut().enumerate() {
+            if is_still(i) {
+                (bend.interpolation, bend.keep) = (0.0, 0.0);
+            }
+        }
+        self
+    }
+
     /// Pairs that rotate.
     pub fn n_pairs(&self) -> usize {
         self.bends.len()

@@ -9,7 +9,9 @@ fn a_file_that_can_be_scored() {
     let text = project.pplx(&["inspect", "m/gemma3.gguf"]).good();
     for expected in [
         "architecture  gemma3\n",
-        "layers        3\n",
+        "layers        3\n  \
+         2 ×         sliding-window attention, FFN\n  \
+         1 ×         attention, FFN\n",
         "hidden width  16\n",
         "vocabulary    56\n",
         "context       128\n",

@@ -242,12 +242,12 @@ fn models_that_cannot_be_scored() {
     let project = Project::new();
     let model = project.path("m/llama.gguf");
     let mut other = Tiny::llama();
-    other.architecture = "mamba";
+    other.architecture = "t5";
     other.write(&model);
     assert_eq!(
         score(&project, &[]).bad(2),
         format!(
-            "pplx: m/llama.gguf: architecture 'mamba' is not supported; supported are {}\n",
+            "pplx: m/llama.gguf: architecture 't5' is not supported; supported are {}\n",
             pplx::model::supported_architectures().join(", ")
         )
     );

@@ -28,11 +28,11 @@ fn the_models_themselves_are_fine() {
 #[test]
 fn unknown_architectures() {
     let mut tiny = Tiny::llama();
-    tiny.architecture = "mamba";
+    tiny.architecture = "t5";
     assert_eq!(
         refusal(&tiny),
         format!(
-            "architecture 'mamba' is not supported; supported are {}",
+            "architecture 't5' is not supported; supported are {}",
             supported_architectures().join(", ")
         )
     );

@@ -82,7 +82,7 @@ impl Random {
 
 impl Tiny {
     /// Without tensors, with a vocabulary and the keys every model has.
-    fn new(architecture: &'static str, n_layer: u32, n_embd: u32, n_ff: u32) -> Self {
+    pub fn new(architecture: &'static str, n_layer: u32, n_embd: u32, n_ff: u32) -> Self {
         let mut tiny = Self {
             architecture,
             meta: Vec::new(),

@@ -96,8 +96,8 @@ impl<'m> LoadedAttention<'m> {
 
 impl Temperature {
     /// The factor at a position.
-    fn at(&self, position: usize) -> f32 {
-        let steps = ((position as f32 + 1.0) / self.floor).floor();
+    pub(super) fn at(&self, position: usize) -> f32 {
+        let steps = ((position as f32 + self.offset) / self.floor).floor();
         1.0 + self.scale * (steps + 1.0).ln()
     }
 }

@@ -1,12 +1,12 @@
 //! Feed-forward networks.
 
-use super::isa::Isa;
+use super::isa::{Isa, multiversion};
 use super::scratch::room;
 use super::weights::LoadedLinear;
 use super::{math, norm, spread};
 use crate::backend::BackendError;
 use crate::gguf::Gguf;
-use crate::model::{Activation, Ffn};
+use crate::model::{Activation, Ffn, Xielu};
 
 pub(super) struct LoadedFfn<'m> {
     spec: &'m Ffn,
@@ -60,6 +60,10 @@ impl<'m> LoadedFfn<'m> {
                             math::relu_squared(isa, gate);
                             math::mul(isa, gate, up);
                         }
+                        Activation::Xielu(a) => {
+                            xielu(isa, gate, a);
+                            math::mul(isa, gate, up);
+                        }
                     }
                 });
                 gate
@@ -69,6 +73,7 @@ impl<'m> LoadedFfn<'m> {
                     Activation::Silu => math::silu(isa, up),
                     Activation::GeluTanh => math::gelu_tanh(isa, up),
                     Activation::ReluSquared => math::relu_squared(isa, up),
+                    Activation::Xielu(a) => xielu(isa, up, a),
                     // The architectures that have it always have a gate.
                     Activation::ClampedSwiglu => unreachable!("clamped SwiGLU without a gate"),
                 });
@@ -79,5 +84,17 @@ impl<'m> LoadedFfn<'m> {
             norm::apply(isa, sub_norm, inner);
         }
         self.down.apply(isa, spread, inner, out);
+    }
+}
+
+multiversion! {
+    /// `x ← xIELU(x)`; NaN stays NaN.
+    fn xielu(xs: &mut [f32], a: Xielu) {
+        for x in xs {
+            let bounded = if *x > a.eps { a.eps } else { *x };
+            let below = a.negative * (math::exp32(bounded) - 1.0 - *x);
+            let above = a.positive * *x * *x;
+            *x = a.beta.mul_add(*x, if *x > 0.0 { above } else { below });
+        }
     }
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::heads::attend;
 use super::isa::Isa;
-use super::norm;
 use super::rope::RopeTable;
 use super::scratch::{Scratch, room};
 use super::weights::LoadedLinear;
+use super::{math, norm};
 use crate::backend::BackendError;
 use crate::gguf::Gguf;
 use crate::model::{Linear, Mla, MlaKv, MlaQuery, Norm};
@@ -82,6 +82,11 @@ impl<'m> LoadedMla<'m> {
             }
         }
         self.rope.apply(isa, raw, n_head * width, width, m.n_nope);
+        if let Some(t) = m.temperature {
+            let rows = raw.chunks_exact_mut(n_head * width);
+            rows.enumerate()
+                .for_each(|(p, row)| math::scale(isa, row, t.at(p)));
+        }
 
         // The latent, normed, and the shared RoPE key behind it.
         let lora = m.kv_norm.width;

@@ -10,8 +10,7 @@ pub(super) fn falcon_h1(c: &mut Context) -> Result<Parts, ModelError> {
     let mut layers = Vec::with_capacity(c.n_layer);
     for (i, &n_ff) in n_ff.iter().enumerate() {
         let norm = c.norm(&format!("blk.{i}.attn_norm"))?;
-        let mut attention = c.attention(i, &widths)?;
-        attention.rope = Some(rope.clone());
+        let attention = c.roped(i, &widths, &rope)?;
         let mut mamba = c.mamba2_without_norm(i)?;
         if c.tensors.has(&format!("blk.{i}.ssm_norm.weight")) {
             mamba.norm = Some(c.mamba2_norm(i, &mamba)?);
@@ -30,9 +29,5 @@ pub(super) fn falcon_h1(c: &mut Context) -> Result<Parts, ModelError> {
             block(Some(ffn_norm), ffn, None),
         ]));
     }
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }

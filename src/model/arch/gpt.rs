@@ -10,7 +10,13 @@ pub(super) fn gpt2(c: &mut Context) -> Result<Parts, ModelError> {
     let layers = c.pre_norm_layers(
         "ffn_norm",
         |c, i| Ok(Mixer::Attention(c.attention(i, &widths)?)),
-        |c, i| Ok(Mixer::Ffn(c.ffn(i, n_ff[i], Activation::GeluTanh)?)),
+        |c, i| {
+            Ok(Mixer::Ffn(c.ungated_ffn(
+                i,
+                n_ff[i],
+                Activation::GeluTanh,
+            )?))
+        },
     )?;
     let mut embedding = c.embedding(1.0)?;
     let positions = c
@@ -32,7 +38,7 @@ pub(super) fn gptneox(c: &mut Context) -> Result<Parts, ModelError> {
     let mut layers = Vec::with_capacity(c.n_layer);
     for (i, n_ff) in n_ff.into_iter().enumerate() {
         let attention = Mixer::Attention(c.roped(i, &widths, &rope)?);
-        let ffn = Mixer::Ffn(c.ffn(i, n_ff, Activation::GeluTanh)?);
+        let ffn = Mixer::Ffn(c.ungated_ffn(i, n_ff, Activation::GeluTanh)?);
         let attn_norm = c.norm(&format!("blk.{i}.attn_norm"))?;
         let ffn_norm = c.norm(&format!("blk.{i}.ffn_norm"))?;
         let attention = branch(Some(attn_norm), attention, None);
@@ -55,7 +61,7 @@ pub(super) fn falcon(c: &mut Context) -> Result<Parts, ModelError> {
     let mut layers = Vec::with_capacity(c.n_layer);
     for (i, n_ff) in n_ff.into_iter().enumerate() {
         let attention = Mixer::Attention(c.roped(i, &widths, &rope)?);
-        let ffn = Mixer::Ffn(c.ffn(i, n_ff, Activation::GeluTanh)?);
+        let ffn = Mixer::Ffn(c.ungated_ffn(i, n_ff, Activation::GeluTanh)?);
         let norm = c.norm(&format!("blk.{i}.attn_norm"))?;
         let second = format!("blk.{i}.attn_norm_2");
         let attn_norm = match c.tensors.has(&format!("{second}.weight")) {
@@ -78,7 +84,13 @@ pub(super) fn starcoder2(c: &mut Context) -> Result<Parts, ModelError> {
     let layers = c.pre_norm_layers(
         "ffn_norm",
         |c, i| Ok(Mixer::Attention(c.roped(i, &widths, &rope)?)),
-        |c, i| Ok(Mixer::Ffn(c.ffn(i, n_ff[i], Activation::GeluTanh)?)),
+        |c, i| {
+            Ok(Mixer::Ffn(c.ungated_ffn(
+                i,
+                n_ff[i],
+                Activation::GeluTanh,
+            )?))
+        },
     )?;
     c.parts(layers)
 }

@@ -3,7 +3,7 @@
 
 use super::moe::MoeRules;
 use super::{Context, Parts};
-use crate::model::rope::RopePairs;
+use crate::model::rope::{Rope, RopePairs};
 use crate::model::{Activation, Layer, Mixer, ModelError};
 
 /// The multipliers of the Granite family.
@@ -25,23 +25,32 @@ impl Multipliers {
             logits: or_1("logit_scale")?,
         })
     }
+}
 
-    /// Scales what the blocks of `layers` add.
-    pub fn scale_residuals(&self, layers: &mut [Layer]) {
-        let blocks = layers.iter_mut().flat_map(|l| &mut l.blocks);
-        for branch in blocks.flat_map(|b| &mut b.branches) {
-            branch.scale = self.residual;
-        }
+/// Scales what the blocks of `layers` add.
+pub(super) fn scale_residuals(layers: &mut [Layer], scale: f32) {
+    let blocks = layers.iter_mut().flat_map(|l| &mut l.blocks);
+    for branch in blocks.flat_map(|b| &mut b.branches) {
+        branch.scale = scale;
     }
 }
 
 pub(super) fn granite(c: &mut Context) -> Result<Parts, ModelError> {
-    let (widths, n_ff) = (c.widths()?, c.n_ff()?);
+    let head_dim = c.widths()?.head_dim;
     let multipliers = Multipliers::read(c)?;
     let rope = match c.hp.bool("rope.scaling.finetuned", true)? {
-        true => Some(c.rope(RopePairs::Adjacent, widths.head_dim)?),
+        true => Some(c.rope(RopePairs::Adjacent, head_dim)?),
         false => None,
     };
+    scaled(c, &multipliers, rope)
+}
+
+pub(super) fn scaled(
+    c: &mut Context,
+    multipliers: &Multipliers,
+    rope: Option<Rope>,
+) -> Result<Parts, ModelError> {
+    let (widths, n_ff) = (c.widths()?, c.n_ff()?);
     let has_experts = c.hp.optional_count("expert_count")?.unwrap_or(0) > 0;
     let shared = c.hp.optional_count("expert_shared_feed_forward_length")?;
     let shared = shared.filter(|&n| n > 0);
@@ -67,7 +76,7 @@ pub(super) fn granite(c: &mut Context) -> Result<Parts, ModelError> {
             Ok(Mixer::Moe(moe))
         },
     )?;
-    multipliers.scale_residuals(&mut layers);
+    scale_residuals(&mut layers, multipliers.residual);
     let mut head = c.head()?;
     head.scale = 1.0 / multipliers.logits;
     Ok(Parts {

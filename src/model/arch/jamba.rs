@@ -26,9 +26,5 @@ pub(super) fn jamba(c: &mut Context) -> Result<Parts, ModelError> {
             Ok(Mixer::Moe(c.moe(i, &rules)?))
         },
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }

@@ -13,6 +13,7 @@ const CHUNK: usize = 8192;
 const PERIOD: usize = 4;
 const TEMPERATURE: Temperature = Temperature {
     floor: 8192.0,
+    offset: 1.0,
     scale: 0.1,
 };
 /// The model with so many experts has no QK norm.

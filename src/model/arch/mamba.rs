@@ -21,11 +21,7 @@ fn stack(
         let norm = c.norm(&format!("blk.{i}.attn_norm"))?;
         layers.push(layer(vec![block(Some(norm), mixer(c, i)?, None)]));
     }
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }
 
 impl Context<'_> {

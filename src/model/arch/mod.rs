@@ -1,10 +1,16 @@
 //! The architectures: a table of names, and one small file for each family.
 
+mod apertus;
 mod bitnet;
 mod cohere;
+mod deci;
 mod deepseek;
+mod dense;
+mod exaone;
+mod experts;
 mod falcon_h1;
 mod gemma;
+mod glm;
 mod gpt;
 mod granite;
 mod jamba;
@@ -12,8 +18,10 @@ mod lfm2;
 mod llama;
 mod llama4;
 mod mamba;
+mod minicpm;
 mod mixtures;
 mod moe;
+mod mrope;
 mod nemotron_h;
 mod olmo;
 mod openai;
@@ -45,16 +53,32 @@ type Build = fn(&mut Context) -> Result<Parts, ModelError>;
 
 /// `general.architecture` → how to build it.
 const ARCHITECTURES: &[(&str, Build)] = &[
+    ("apertus", apertus::apertus),
+    ("arcee", dense::arcee),
+    ("baichuan", dense::baichuan),
+    ("bailingmoe", experts::bailingmoe),
+    ("bailingmoe2", experts::bailingmoe2),
     ("bitnet", bitnet::bitnet),
+    ("chatglm", glm::chatglm),
+    ("codeshell", gpt::starcoder2),
     ("cohere2", cohere::cohere2),
+    ("cohere2moe", cohere::cohere2moe),
     ("command-r", cohere::command_r),
+    ("deci", deci::deci),
+    ("deepseek", experts::deepseek),
     ("deepseek2", deepseek::deepseek2),
+    ("dots1", experts::dots1),
+    ("ernie4_5", dense::adjacent),
     ("ernie4_5-moe", mixtures::ernie4_5_moe),
+    ("exaone", dense::halves),
+    ("exaone-moe", experts::exaone_moe),
+    ("exaone4", exaone::exaone4),
     ("falcon", gpt::falcon),
     ("falcon-h1", falcon_h1::falcon_h1),
     ("gemma", gemma::gemma),
     ("gemma2", gemma::gemma2),
     ("gemma3", gemma::gemma3),
+    ("glm4", glm::glm4),
     ("glm4moe", mixtures::glm4moe),
     ("gpt-oss", openai::gpt_oss),
     ("gpt2", gpt::gpt2),
@@ -62,30 +86,56 @@ const ARCHITECTURES: &[(&str, Build)] = &[
     ("granite", granite::granite),
     ("granitehybrid", granite::granite),
     ("granitemoe", granite::granite),
+    ("hunyuan-dense", dense::hunyuan),
     ("hunyuan-moe", mixtures::hunyuan_moe),
+    ("hunyuan_vl", dense::hunyuan),
+    ("internlm2", dense::adjacent),
+    ("jais2", dense::nemotron),
     ("jamba", jamba::jamba),
     ("lfm2", lfm2::lfm2),
     ("lfm2moe", lfm2::lfm2moe),
     ("llama", llama::llama),
     ("llama4", llama4::llama4),
+    ("maincoder", dense::maincoder),
     ("mamba", mamba::mamba),
     ("mamba2", mamba::mamba2),
+    ("mellum", experts::mellum),
+    ("minicpm", minicpm::minicpm),
+    ("minicpm3", minicpm::minicpm3),
     ("minimax-m2", mixtures::minimax_m2),
+    ("mistral3", llama::mistral3),
+    ("mistral4", deepseek::mistral4),
+    ("nemotron", dense::nemotron),
     ("nemotron_h", nemotron_h::nemotron_h),
     ("nemotron_h_moe", nemotron_h::nemotron_h),
+    ("olmo", olmo::olmo),
     ("olmo2", olmo::olmo2),
+    ("olmoe", experts::olmoe),
+    ("orion", dense::halves),
+    ("paddleocr", qwen::qwen2vl),
+    ("pangu-embedded", dense::halves),
+    ("phi2", gpt::falcon),
     ("phi3", phi::phi3),
+    ("phimoe", phi::phimoe),
+    ("qwen", qwen::qwen1),
     ("qwen2", qwen::qwen2),
     ("qwen2moe", qwen::qwen2moe),
+    ("qwen2vl", qwen::qwen2vl),
     ("qwen3", qwen::qwen3),
     ("qwen35", qwen_delta::qwen35),
     ("qwen35moe", qwen_delta::qwen35moe),
     ("qwen3moe", qwen::qwen3moe),
     ("qwen3next", qwen_delta::qwen3next),
+    ("qwen3vl", qwen::qwen3vl),
+    ("qwen3vlmoe", qwen::qwen3vlmoe),
     ("rwkv6", rwkv::rwkv6),
     ("rwkv7", rwkv::rwkv7),
+    ("seed_oss", dense::seed_oss),
+    ("smollm3", dense::smollm3),
     ("stablelm", gpt::stablelm),
+    ("starcoder", gpt::gpt2),
     ("starcoder2", gpt::starcoder2),
+    ("xverse", dense::adjacent),
 ];
 
 /// The names that `general.architecture` may have, sorted.
@@ -103,7 +153,7 @@ pub(super) fn build(gguf: Arc<Gguf>) -> Result<Model, ModelError> {
         });
     };
     let n_embd = hp.count("embedding_length")?;
-    let (n_layer, n_mtp) = n_layer(&hp)?;
+    let (n_layer, n_mtp) = n_layer(&hp, gguf.tensors().len())?;
     let mut context = Context {
         n_embd,
         n_layer,
@@ -132,12 +182,14 @@ pub(super) fn build(gguf: Arc<Gguf>) -> Result<Model, ModelError> {
 }
 
 /// Layers that make the logits, and blocks for multi-token prediction.
-fn n_layer(hp: &Hparams) -> Result<(usize, usize), ModelError> {
+fn n_layer(hp: &Hparams, n_tensors: usize) -> Result<(usize, usize), ModelError> {
     const MTP: &str = "nextn_predict_layers";
-    let (all, mtp) = (
-        hp.count("block_count")?,
-        hp.optional_count(MTP)?.unwrap_or(0),
-    );
+    const ALL: &str = "block_count";
+    let (all, mtp) = (hp.count(ALL)?, hp.optional_count(MTP)?.unwrap_or(0));
+    // Every layer has tensors; lists as long as the layers must stay small.
+    if all > n_tensors {
+        return Err(hp.bad(ALL, all, format!("the file has {n_tensors} tensors")));
+    }
     match all.checked_sub(mtp) {
         Some(n) if n > 0 => Ok((n, mtp)),
         _ => Err(hp.bad(MTP, mtp, format!("the file has {all} blocks"))),
@@ -233,7 +285,14 @@ impl Context<'_> {
     }
 
     fn head_after(&mut self, norm: &str) -> Result<Head, ModelError> {
-        let norm = self.norm(norm)?;
+        Ok(Head {
+            norm: Some(self.norm(norm)?),
+            ..self.projection()?
+        })
+    }
+
+    /// The head without its norm.
+    fn projection(&mut self) -> Result<Head, ModelError> {
         let weight = match self.tensors.has("output.weight") {
             true => self
                 .tensors
@@ -241,7 +300,7 @@ impl Context<'_> {
             false => self.token_embd()?,
         };
         Ok(Head {
-            norm: Some(norm),
+            norm: None,
             weight,
             bias: self.tensors.optional_vector("output.bias", self.n_vocab)?,
             scale: 1.0,
@@ -271,7 +330,12 @@ impl Context<'_> {
         }
         let most = n_head.iter().copied().max().unwrap_or(0).max(1);
         let width = |key| -> Result<usize, ModelError> {
-            Ok(self.hp.optional_count(key)?.unwrap_or(self.n_embd / most))
+            // RoPE lists a head's pairs before any tensor proves its width.
+            const WIDEST: usize = 1 << 16;
+            match self.hp.optional_count(key)?.unwrap_or(self.n_embd / most) {
+                n if n > WIDEST => Err(self.hp.bad(key, n, "wider than the head of any model")),
+                n => Ok(n),
+            }
         };
         Ok(Widths {
             n_head,
@@ -404,9 +468,19 @@ impl Context<'_> {
         Ok(attention)
     }
 
-    /// The feed-forward network of layer `i`, gated where the file has a gate.
+    /// The gated feed-forward network of layer `i`.
     fn ffn(&mut self, i: usize, n_ff: usize, activation: Activation) -> Result<Ffn, ModelError> {
-        self.ffn_named(&format!("blk.{i}.ffn"), "", n_ff, activation)
+        self.ffn_named(&format!("blk.{i}.ffn"), "", n_ff, activation, true)
+    }
+
+    /// The feed-forward network of layer `i`, without a gate.
+    fn ungated_ffn(
+        &mut self,
+        i: usize,
+        n_ff: usize,
+        activation: Activation,
+    ) -> Result<Ffn, ModelError> {
+        self.ffn_named(&format!("blk.{i}.ffn"), "", n_ff, activation, false)
     }
 
     /// The network with the tensors `PREFIX_{gate,up,down}SUFFIX`.
@@ -416,10 +490,11 @@ impl Context<'_> {
         suffix: &str,
         n_ff: usize,
         activation: Activation,
+        gated: bool,
     ) -> Result<Ffn, ModelError> {
         let d = self.n_embd;
         let name = |part: &str| format!("{prefix}_{part}{suffix}");
-        let gate = match self.tensors.has(&format!("{}.weight", name("gate"))) {
+        let gate = match gated {
             true => Some(self.tensors.linear(&name("gate"), d, n_ff)?),
             false => None,
         };

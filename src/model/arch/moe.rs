@@ -9,6 +9,8 @@ use crate::model::{
 pub(super) struct MoeRules {
     pub n_ff: usize,
     pub activation: Activation,
+    /// Whether experts have a gate.
+    pub gated: bool,
     pub gating: Gating,
     pub normalize: bool,
     pub scale: f32,
@@ -20,6 +22,7 @@ impl MoeRules {
         Self {
             n_ff,
             activation: Activation::Silu,
+            gated: true,
             gating: Gating::Softmax,
             normalize: true,
             scale: 1.0,
@@ -101,8 +104,7 @@ impl Context<'_> {
             };
             (Some(half(0)), half(n_ff))
         } else {
-            let has_gate = self.tensors.has(&format!("blk.{i}.ffn_gate_exps.weight"));
-            let gate = match has_gate {
+            let gate = match rules.gated {
                 true => Some(self.experts(i, "gate", (d, n_ff), n_expert)?),
                 false => None,
             };
@@ -173,7 +175,8 @@ impl Context<'_> {
         Ok(Some(Groups { n, n_used }))
     }
 
-    /// The shared expert of layer `i`, with a gate where the file has one.
+    /// The shared expert of layer `i`, a gated network, times a gate of its own
+    /// where the file has one.
     pub(super) fn shared_expert(
         &mut self,
         i: usize,
@@ -182,7 +185,7 @@ impl Context<'_> {
     ) -> Result<SharedExpert, ModelError> {
         let gate = format!("blk.{i}.ffn_gate_inp_shexp.weight");
         Ok(SharedExpert {
-            ffn: self.ffn_named(&format!("blk.{i}.ffn"), "_shexp", n_ff, activation)?,
+            ffn: self.ffn_named(&format!("blk.{i}.ffn"), "_shexp", n_ff, activation, true)?,
             gate: match self.tensors.has(&gate) {
                 true => Some(Linear::unbiased(self.tensors.matrix(
                     &gate,

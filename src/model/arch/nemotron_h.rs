@@ -4,7 +4,7 @@
 
 use super::moe::MoeRules;
 use super::{Context, Parts, block, layer};
-use crate::model::{Activation, Gating, Mixer, ModelError, NormKind};
+use crate::model::{Activation, Gating, Mixer, ModelError, NormKind, SharedExpert};
 
 pub(super) fn nemotron_h(c: &mut Context) -> Result<Parts, ModelError> {
     let (widths, n_ff) = (c.widths()?, c.n_ff()?);
@@ -18,15 +18,11 @@ pub(super) fn nemotron_h(c: &mut Context) -> Result<Parts, ModelError> {
             (0, 0) => Mixer::Mamba2(c.mamba2(i)?),
             (0, _) => Mixer::Attention(c.attention(i, &widths)?),
             _ if has_experts => experts(c, i)?,
-            _ => Mixer::Ffn(c.ffn(i, n_ff, Activation::ReluSquared)?),
+            _ => Mixer::Ffn(c.ungated_ffn(i, n_ff, Activation::ReluSquared)?),
         };
         layers.push(layer(vec![block(Some(norm), mixer, None)]));
     }
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }
 
 fn experts(c: &mut Context, i: usize) -> Result<Mixer, ModelError> {
@@ -35,11 +31,16 @@ fn experts(c: &mut Context, i: usize) -> Result<Mixer, ModelError> {
     let rules = MoeRules {
         n_ff: c.expert_width(i)?,
         activation: ACTIVATION,
+        gated: false,
         gating: Gating::Sigmoid,
         normalize: c.weights_norm()?,
         scale: c.weights_scale()?,
     };
     let mut moe = c.moe(i, &rules)?;
-    moe.shared = Some(c.shared_expert(i, n_ff_shared, ACTIVATION)?);
+    let shared = format!("blk.{i}.ffn");
+    moe.shared = Some(SharedExpert {
+        ffn: c.ffn_named(&shared, "_shexp", n_ff_shared, ACTIVATION, false)?,
+        gate: None,
+    });
     Ok(Mixer::Moe(moe))
 }

@@ -1,9 +1,44 @@
-//! `olmo2` (OLMo 2 and 3): norms after each block only, QK norm over the whole
-//! width.
+//! OLMo: the first with norms that have no weights, `olmo2` (OLMo 2 and 3) with
+//! norms after each block only and QK norm over the whole width.
 
 use super::{Context, Parts, block, layer};
 use crate::model::rope::{Rope, RopePairs, Scaling};
-use crate::model::{Activation, Mixer, ModelError, Span};
+use crate::model::{Activation, Head, Mixer, ModelError, Norm, Span};
+
+pub(super) fn olmo(c: &mut Context) -> Result<Parts, ModelError> {
+    const CLAMP: &str = "attention.clamp_kqv";
+    if let Some(clamp) = c.hp.nonzero_float(CLAMP)? {
+        let problem = "clamped queries, keys and values are not supported";
+        return Err(c.hp.bad(CLAMP, clamp, problem));
+    }
+    let (widths, n_ff) = (c.widths()?, c.n_ff()?);
+    let rope = c.rope(RopePairs::Adjacent, widths.head_dim)?;
+    let (kind, eps) = c.norm;
+    let norm = Some(Norm {
+        kind,
+        width: c.n_embd,
+        weight: None,
+        bias: None,
+        eps,
+    });
+    let mut layers = Vec::with_capacity(c.n_layer);
+    for (i, n_ff) in n_ff.into_iter().enumerate() {
+        let attention = c.roped(i, &widths, &rope)?;
+        let ffn = Mixer::Ffn(c.ffn(i, n_ff, Activation::Silu)?);
+        layers.push(layer(vec![
+            block(norm.clone(), Mixer::Attention(attention), None),
+            block(norm.clone(), ffn, None),
+        ]));
+    }
+    Ok(Parts {
+        embedding: c.embedding(1.0)?,
+        layers,
+        head: Head {
+            norm,
+            ..c.projection()?
+        },
+    })
+}
 
 pub(super) fn olmo2(c: &mut Context) -> Result<Parts, ModelError> {
     const PERIOD: usize = 4;

@@ -1,5 +1,6 @@
-//! `phi3`: fused projections, LongRoPE.
+//! `phi3`: fused projections, LongRoPE; `phimoe`: experts and biases.
 
+use super::moe::MoeRules;
 use super::{Context, Parts};
 use crate::model::rope::{Rope, RopePairs, Scaling};
 use crate::model::{Activation, Ffn, Mixer, ModelError};
@@ -7,7 +8,7 @@ use crate::model::{Activation, Ffn, Mixer, ModelError};
 /// llama.cpp ignores the file's sliding window, and so do we.
 pub(super) fn phi3(c: &mut Context) -> Result<Parts, ModelError> {
     let (widths, n_ff) = (c.widths()?, c.n_ff()?);
-    let rope = rope(c, widths.head_dim)?;
+    let rope = long_rope(c, RopePairs::Halves, widths.head_dim)?;
     let layers = c.pre_norm_layers(
         "ffn_norm",
         |c, i| Ok(Mixer::Attention(c.roped(i, &widths, &rope)?)),
@@ -16,8 +17,25 @@ pub(super) fn phi3(c: &mut Context) -> Result<Parts, ModelError> {
     c.parts(layers)
 }
 
-/// RoPE with one set of factors up to the original context, another beyond.
-fn rope(c: &mut Context, head_dim: usize) -> Result<Rope, ModelError> {
+/// Norms have biases, as has the head.
+pub(super) fn phimoe(c: &mut Context) -> Result<Parts, ModelError> {
+    let (widths, n_ff) = (c.widths()?, c.n_ff()?);
+    let rope = long_rope(c, RopePairs::Halves, widths.head_dim)?;
+    let layers = c.pre_norm_layers(
+        "ffn_norm",
+        |c, i| Ok(Mixer::Attention(c.roped(i, &widths, &rope)?)),
+        |c, i| Ok(Mixer::Moe(c.moe(i, &MoeRules::softmax(n_ff[i]))?)),
+    )?;
+    c.parts(layers)
+}
+
+/// RoPE with one set of factors up to the original context, another beyond,
+/// where the file has them.
+pub(super) fn long_rope(
+    c: &mut Context,
+    pairs: RopePairs,
+    head_dim: usize,
+) -> Result<Rope, ModelError> {
     let n_rot = c.n_rot(head_dim)?;
     let mut factors = |which: &str| {
         let name = format!("rope_factors_{which}.weight");
@@ -27,7 +45,6 @@ fn rope(c: &mut Context, head_dim: usize) -> Result<Rope, ModelError> {
     let scaling = Scaling::read(&c.hp, c.n_ctx_train, true)?;
     let base = c.rope_base()?;
     let attn_factor = c.attn_factor()?;
-    let pairs = RopePairs::Halves;
     let rope = Rope::new(pairs, n_rot, base, &scaling, short.as_ref(), attn_factor);
     let original =
         c.hp.optional_count("rope.scaling.original_context_length")?
@@ -39,7 +56,7 @@ fn rope(c: &mut Context, head_dim: usize) -> Result<Rope, ModelError> {
 }
 
 /// `ffn_up` holds the gate, then the up projection.
-fn gate_up_ffn(c: &mut Context, i: usize, n_ff: usize) -> Result<Ffn, ModelError> {
+pub(super) fn gate_up_ffn(c: &mut Context, i: usize, n_ff: usize) -> Result<Ffn, ModelError> {
     let d = c.n_embd;
     let both = c.tensors.linear(&format!("blk.{i}.ffn_up"), d, 2 * n_ff)?;
     Ok(Ffn {

@@ -1,16 +1,26 @@
-//! Qwen 2 and 3, dense and with experts.
+//! Qwen 1 to 3, dense and with experts.
 
 use super::moe::MoeRules;
+use super::mrope::Axes;
 use super::{Context, Parts, Widths};
 use crate::model::rope::RopePairs;
 use crate::model::{Activation, Mixer, ModelError};
 
+/// Biases on query, key and value; the file's FFN width counts gate and up.
+pub(super) fn qwen1(c: &mut Context) -> Result<Parts, ModelError> {
+    let n_ff = c.n_ff()?;
+    qwen(c, false, None, |c, i| {
+        Ok(Mixer::Ffn(c.ffn(i, n_ff[i] / 2, Activation::Silu)?))
+    })
+}
+
 /// Biases on query, key and value.
 pub(super) fn qwen2(c: &mut Context) -> Result<Parts, ModelError> {
-    let n_ff = c.n_ff()?;
-    qwen(c, false, |c, i| {
-        Ok(Mixer::Ffn(c.ffn(i, n_ff[i], Activation::Silu)?))
-    })
+    dense(c, false, None)
+}
+
+pub(super) fn qwen2vl(c: &mut Context) -> Result<Parts, ModelError> {
+    dense(c, false, Some(Axes::Runs))
 }
 
 /// Weights of the chosen experts are not renormalized; a gated shared expert.
@@ -18,7 +28,7 @@ pub(super) fn qwen2moe(c: &mut Context) -> Result<Parts, ModelError> {
     let n_ff = expert_widths(c)?;
     let shared = c.hp.optional_count("expert_shared_feed_forward_length")?;
     let dense = c.n_ff()?;
-    qwen(c, false, |c, i| {
+    qwen(c, false, None, |c, i| {
         let rules = MoeRules {
             normalize: false,
             ..MoeRules::softmax(n_ff[i])
@@ -32,15 +42,31 @@ pub(super) fn qwen2moe(c: &mut Context) -> Result<Parts, ModelError> {
 
 /// QK norm for each head.
 pub(super) fn qwen3(c: &mut Context) -> Result<Parts, ModelError> {
+    dense(c, true, None)
+}
+
+pub(super) fn qwen3vl(c: &mut Context) -> Result<Parts, ModelError> {
+    dense(c, true, Some(Axes::Turns))
+}
+
+pub(super) fn qwen3moe(c: &mut Context) -> Result<Parts, ModelError> {
+    experts(c, None)
+}
+
+pub(super) fn qwen3vlmoe(c: &mut Context) -> Result<Parts, ModelError> {
+    experts(c, Some(Axes::Turns))
+}
+
+fn dense(c: &mut Context, qk_norm: bool, axes: Option<Axes>) -> Result<Parts, ModelError> {
     let n_ff = c.n_ff()?;
-    qwen(c, true, |c, i| {
+    qwen(c, qk_norm, axes, |c, i| {
         Ok(Mixer::Ffn(c.ffn(i, n_ff[i], Activation::Silu)?))
     })
 }
 
-pub(super) fn qwen3moe(c: &mut Context) -> Result<Parts, ModelError> {
+fn experts(c: &mut Context, axes: Option<Axes>) -> Result<Parts, ModelError> {
     let n_ff = expert_widths(c)?;
-    qwen(c, true, |c, i| {
+    qwen(c, true, axes, |c, i| {
         Ok(Mixer::Moe(c.moe(i, &MoeRules::softmax(n_ff[i]))?))
     })
 }
@@ -48,10 +74,14 @@ pub(super) fn qwen3moe(c: &mut Context) -> Result<Parts, ModelError> {
 fn qwen(
     c: &mut Context,
     qk_norm: bool,
+    axes: Option<Axes>,
     ffn: impl FnMut(&mut Context, usize) -> Result<Mixer, ModelError>,
 ) -> Result<Parts, ModelError> {
     let widths: Widths = c.widths()?;
-    let rope = c.rope(RopePairs::Halves, widths.head_dim)?;
+    let mut rope = c.rope(RopePairs::Halves, widths.head_dim)?;
+    if let Some(axes) = axes {
+        rope = c.with_axes(rope, axes)?;
+    }
     let layers = c.pre_norm_layers(
         "ffn_norm",
         |c, i| {

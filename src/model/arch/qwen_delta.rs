@@ -41,11 +41,7 @@ fn build(
         },
         ffn,
     )?;
-    Ok(Parts {
-        embedding: c.embedding(1.0)?,
-        layers,
-        head: c.head()?,
-    })
+    c.parts(layers)
 }
 
 /// A flag for each layer, or every layer but the last of each period.

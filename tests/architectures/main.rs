@@ -1,0 +1,12 @@
+//! Every architecture, on models that the tests make, against llama.cpp.
+
+#[path = "../support/cases/mod.rs"]
+mod cases;
+mod documentation;
+mod features;
+mod fixtures;
+mod invariance;
+mod off;
+mod refusals;
+#[path = "../support/mod.rs"]
+mod support;
