@@ -11,7 +11,8 @@ use std::process::Command;
 
 use pplx::corpus::{DEFAULT_CHUNK, tokenize_file};
 use pplx::eval::{Geometry, Limits};
-use pplx::run::{LoadedModel, Settings, measure, peak_rss_mib};
+use pplx::plan::Placement;
+use pplx::run::{Control, LoadedModel, Settings, measure, peak_rss_mib};
 use pplx::tokenizer::Options;
 
 struct Job {
@@ -89,10 +90,17 @@ fn pplx(job: &Job) -> f64 {
             max_tokens: None,
         },
         bos: tokenizer.bos().filter(|_| tokenizer.add_bos()),
+        placement: Placement::Cpu,
         batch: None,
     };
-    let m =
-        measure(&loaded, &tokens.ids, settings, &mut |_| true).unwrap_or_else(|e| panic!("{e}"));
+    let m = measure(
+        &loaded,
+        &tokens.ids,
+        settings,
+        &Control::default(),
+        &mut |_| (),
+    )
+    .unwrap_or_else(|e| panic!("{e}"));
     m.evaluated as f64 / m.seconds
 }
 

@@ -7,9 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use pplx::backend::cpu::CpuModel;
-use pplx::eval::{Feed, Geometry, Layered, Limits, WindowPlan, score_windows};
+use pplx::eval::{Feed, Geometry, Limits, WindowPlan};
 use pplx::gguf::Gguf;
 use pplx::model::Model;
+use support::score_whole;
 use support::tiny::{Random, Tiny};
 
 /// A number below `n`: the same damage on every machine.
@@ -34,7 +35,7 @@ fn try_to_score(bytes: Vec<u8>) -> bool {
         bos: None,
         batch: 2,
     };
-    score_windows(&mut Layered(&cpu), &tokens, &plan, feed, &mut |_| true).is_ok()
+    score_whole(&cpu, &tokens, &plan, feed).is_ok()
 }
 
 /// Damages the first `header` bytes of a model in `rounds` ways.

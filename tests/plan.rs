@@ -198,3 +198,48 @@ fn mistakes_name_their_layer() {
         "{error}"
     );
 }
+
+/// What a cycle keeps between its passes is told before anything runs.
+#[test]
+fn hidden_states_of_a_cycle_are_counted() {
+    let project = Project::new(EXPERIMENT);
+    let cycle =
+        "sweep.placements=[\"cpu\", { device = \"cpu\", layers_per_window = 1, cycle = true }]";
+    let text = stdout(&project.plan().args(["--set", cycle]).output().unwrap());
+    assert!(text.contains("hidden states\n"), "{text}");
+    let line = |key: &str| {
+        let found = text.lines().find(|l| l.starts_with(key));
+        found.unwrap_or_else(|| panic!("{text}")).to_owned()
+    };
+    assert!(line("a/t.txt/64/sw-s64-p33/cpu/exact/w9").ends_with(" -"));
+    // 9 windows of 64 tokens, 8 channels of 4 bytes.
+    let cycled = line("a/t.txt/64/sw-s64-p33/cpu_layers=1+cycle/exact/w9");
+    assert!(cycled.ends_with(" ~18.00 KiB"), "{cycled}");
+    for (placement, expected) in [
+        (
+            "{ layers_per_window = 1, cycle = true }",
+            "'layers_per_window' is for cycles on the CPU",
+        ),
+        (
+            "{ device = \"cpu\", layers_per_window = 1 }",
+            "'layers_per_window' is for cycles only",
+        ),
+        (
+            "{ device = \"cpu\", gpu_layers = 1 }",
+            "'gpu_layers' has no meaning on the CPU",
+        ),
+        (
+            "{ device = \"cpu\", cycle = true }",
+            "'cycle' needs the layers of a window",
+        ),
+        ("{ device = \"gpu\" }", "unknown device 'gpu'"),
+        (
+            "{ first_layer = 1 }",
+            "'first_layer' goes with a number of GPU layers only",
+        ),
+    ] {
+        let set = format!("sweep.placements=[{placement}]");
+        let error = refusal(project.plan().args(["--set", &set]));
+        assert!(error.contains(expected), "{placement}: {error}");
+    }
+}

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pplx::backend::cpu::{CpuModel, Isa};
-use pplx::backend::{LayerWindowModel, Target};
+use pplx::backend::{Interrupt, LayerWindowModel, Target};
 use pplx::gguf::{Array, Gguf, GgufWriter, Value};
 use pplx::model::{Model, ModelError};
 use support::{ids, shared};
@@ -37,14 +37,18 @@ fn nll(cpu: &CpuModel, sequences: &[&[u32]]) -> Vec<Vec<u64>> {
     for i in 0..cpu.n_layer() {
         let mut window = cpu.layers(i..i + 1).expect("a window");
         window.reset_state();
-        window.forward(&mut hidden).expect("a pass");
+        window
+            .forward(&mut hidden, &Interrupt::default())
+            .expect("a pass");
     }
     let mut first = 0;
     let mut all = Vec::new();
     for s in sequences {
         let rows = (first..).zip(&s[1..]);
         let targets: Vec<Target> = rows.map(|(row, &id)| Target { row, id }).collect();
-        let nll = cpu.target_nll(&hidden, &targets).expect("a score");
+        let nll = cpu
+            .target_nll(&hidden, &targets, &Interrupt::default())
+            .expect("a score");
         all.push(nll.into_iter().map(f64::to_bits).collect());
         first += s.len();
     }

@@ -3,9 +3,14 @@
 //! corpora or statistics.
 
 pub mod cpu;
+mod interrupt;
+mod partition;
 
 use std::fmt;
 use std::ops::Range;
+
+pub use interrupt::Interrupt;
+pub use partition::{Device, LayerSpan, Partition, PartitionError};
 
 /// Hidden states of a batch of sequences, row after row.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,6 +115,8 @@ pub enum BackendError {
     Quant(#[from] crate::quant::QuantError),
     #[error("cannot start worker threads: {0}")]
     Threads(String),
+    #[error("interrupted")]
+    Interrupted,
 }
 
 /// A target to score: the row whose logits predict it, and its id.
@@ -144,8 +151,13 @@ pub trait LayerWindowModel: Send + Sync {
     /// over the whole vocabulary in f64; the logits are never stored together.
     ///
     /// # Errors
-    /// Logits that are not finite.
-    fn target_nll(&self, hidden: &Hidden, targets: &[Target]) -> Result<Vec<f64>, BackendError>;
+    /// Logits that are not finite, interruption.
+    fn target_nll(
+        &self,
+        hidden: &Hidden,
+        targets: &[Target],
+        interrupt: &Interrupt,
+    ) -> Result<Vec<f64>, BackendError>;
 }
 
 /// A contiguous range of layers on one device.
@@ -159,6 +171,7 @@ pub trait LayerWindow {
     /// Runs the layers on every sequence, each from position 0, in place.
     ///
     /// # Errors
-    /// Values that are not finite, with the first layer that yields one.
-    fn forward(&mut self, hidden: &mut Hidden) -> Result<(), BackendError>;
+    /// Values that are not finite, with the first layer that yields one;
+    /// interruption, which is looked for between layers at least.
+    fn forward(&mut self, hidden: &mut Hidden, interrupt: &Interrupt) -> Result<(), BackendError>;
 }

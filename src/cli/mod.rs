@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod control;
 mod diff;
 mod fetch;
 mod inputs;
@@ -21,7 +22,7 @@ mod tokenize;
 #[command(name = "pplx", version, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 good; 1 a run failed or a gate is broken; 2 usage or \
-configuration error."
+configuration error; 130 interrupted."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -54,6 +55,8 @@ pub enum Failure {
     Usage(String),
     /// A run failed or a gate is broken: exit code 1.
     Failed(String),
+    /// Ctrl-C: exit code 130, as shells have it.
+    Interrupted(String),
 }
 
 impl Failure {
@@ -84,6 +87,7 @@ pub fn main() -> ExitCode {
         Ok(()) => return ExitCode::SUCCESS,
         Err(Failure::Failed(m)) => (1, m),
         Err(Failure::Usage(m)) => (2, m),
+        Err(Failure::Interrupted(m)) => (130, m),
     };
     if !message.is_empty() {
         eprintln!("pplx: {message}");

@@ -99,15 +99,24 @@ fn text(plan: &Plan, rows: &[(&RunSpec, Estimate)], threads: usize) -> String {
     out += &align(&inputs(plan), &[]);
     out += "\n";
 
-    let mut table = vec![
-        ["run", "windows", "scored", "memory", "time"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
-    for (run, estimate) in rows {
-        table.push(row(run, estimate));
+    let mut columns = vec!["run", "windows", "scored", "memory", "time"];
+    let cycles = rows.iter().any(|(_, e)| e.checkpoint_bytes != Some(0));
+    if cycles {
+        columns.push("hidden states");
     }
-    out += &align(&table, &[1, 2, 3, 4]);
+    let mut table = vec![columns.into_iter().map(str::to_owned).collect()];
+    for (run, estimate) in rows {
+        let mut cells = row(run, estimate);
+        if cycles {
+            cells.push(match estimate.checkpoint_bytes {
+                Some(0) => "-".to_owned(),
+                Some(bytes) => format!("{}{}", about(estimate), HumanBytes(bytes)),
+                None => "?".to_owned(),
+            });
+        }
+        table.push(cells);
+    }
+    out += &align(&table, &[1, 2, 3, 4, 5]);
 
     let plural = if plan.runs.len() == 1 { "" } else { "s" };
     out += &format!("\n{} run{plural}", plan.runs.len());
@@ -124,7 +133,7 @@ fn text(plan: &Plan, rows: &[(&RunSpec, Estimate)], threads: usize) -> String {
     out += "\n";
     out += &format!(
         "~ is an estimate: tokens as bytes/4 (--count-tokens counts them); memory as all weights \
-         in f32 and\none window's activations; time at an assumed {} GFLOP/s ({threads} \
+         in f32 (of a\ncycle, those of one layer window) and one window's activations; time at an assumed {} GFLOP/s ({threads} \
          threads).\n",
         assumed_gflops(threads)
     );
@@ -161,11 +170,16 @@ fn inputs(plan: &Plan) -> Vec<Vec<String>> {
     lines
 }
 
-fn row(run: &RunSpec, estimate: &Estimate) -> Vec<String> {
-    let about = match estimate.tokens {
+/// A mark for counts that depend on an estimated number of tokens.
+fn about(estimate: &Estimate) -> &'static str {
+    match estimate.tokens {
         Tokens::Exact(_) => "",
         Tokens::Estimated(_) | Tokens::Unknown => "~",
-    };
+    }
+}
+
+fn row(run: &RunSpec, estimate: &Estimate) -> Vec<String> {
+    let about = about(estimate);
     let (windows, scored) = match &estimate.work {
         None => ("?".to_owned(), "?".to_owned()),
         Some(Err(_)) => (format!("{about}0 (corpus too short)"), format!("{about}0")),
@@ -282,6 +296,7 @@ fn run_json(run: &RunSpec, estimate: &Estimate) -> Value {
         "windows": work.map(|w| w.windows),
         "scored": work.map(|w| w.scored),
         "memory_bytes_estimate": estimate.memory_bytes,
+        "checkpoint_bytes_estimate": estimate.checkpoint_bytes,
         "seconds_estimate": estimate.seconds,
     })
 }

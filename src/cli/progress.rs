@@ -47,12 +47,17 @@ impl WindowsBar {
             format!("PPL {}", render::ppl(p, o.moments.ppl_err()))
         });
         if let Some(bar) = &self.bar {
-            bar.set_length(o.windows as u64);
-            bar.set_position(o.windows_done as u64);
+            // The passes of a cycle in one row.
+            bar.set_length((o.passes * o.windows) as u64);
+            bar.set_position((o.pass * o.windows + o.windows_done) as u64);
             bar.set_message(ppl);
         } else if o.windows_done > 0 && self.last_line.elapsed() >= LINE_INTERVAL {
             self.last_line = Instant::now();
-            eprintln!("  {}/{} windows  {ppl}", o.windows_done, o.windows);
+            let pass = match o.passes {
+                0 | 1 => String::new(),
+                n => format!("pass {}/{n}, ", o.pass + 1),
+            };
+            eprintln!("  {pass}{}/{} windows  {ppl}", o.windows_done, o.windows);
         }
     }
 }

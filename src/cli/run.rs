@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::Failure;
+use super::control::ControlArgs;
 use super::inputs::ensure_all;
 use super::progress::SweepProgress;
 use crate::experiment::Experiment;
@@ -15,7 +16,10 @@ use crate::run::Sweep;
 #[command(
     after_help = "Writes RESULTS/NAME.csv and NAME.windows.csv (the same bytes for the same \
 inputs; commit them) and NAME.timing.csv (do not). NAME is the experiment's.\n\
-Exit codes: 0 all runs have figures; 1 a run failed; 2 usage or configuration error."
+Ctrl-C ends the run that is on its way and keeps the finished ones: --resume goes on from there. \
+A second Ctrl-C kills at once.\n\
+Exit codes: 0 all runs have figures; 1 a run failed; 2 usage or configuration error; 130 \
+interrupted."
 )]
 pub struct Args {
     /// The experiment file.
@@ -42,6 +46,9 @@ pub struct Args {
     /// number.
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
+
+    #[command(flatten)]
+    control: ControlArgs,
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
@@ -54,6 +61,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     for note in &plan.notes {
         eprintln!("note: {note}");
     }
+    let control = args.control.control()?;
     let sweep = Sweep {
         plan: &plan,
         results: &args.results,
@@ -61,12 +69,20 @@ pub fn run(args: Args) -> Result<(), Failure> {
         n_threads: args.threads,
         batch: args.batch,
         resume: args.resume,
+        control: &control,
     };
     let mut progress = SweepProgress::new(plan.runs.len());
     let (tables, summary) = sweep.run(&mut progress).map_err(Failure::failed)?;
     drop(progress);
     println!("{}", render::table(tables.rows()).trim_end());
     println!("\n{}", tables.paths().table.display());
+    if summary.interrupted {
+        return Err(Failure::Interrupted(format!(
+            "interrupted with {} of {} runs finished; --resume measures the others",
+            summary.measured + summary.kept,
+            plan.runs.len()
+        )));
+    }
     match summary.failed {
         0 => Ok(()),
         1 => Err(Failure::failed("1 run failed: its row says why")),

@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::Failure;
+use super::control::ControlArgs;
 use super::progress::WindowsBar;
 use crate::corpus::{self, DEFAULT_CHUNK, ids_sha256, read_ids, tokenize_file, write_ids};
-use crate::eval::{Geometry, Limits, Mode, WindowScore};
+use crate::eval::{EvalError, Geometry, Limits, Mode, WindowScore};
+use crate::experiment::{DeviceName, PlacementParts};
+use crate::plan::{Placement, Resolution};
 use crate::results::render;
 use crate::run::{LoadedModel, MeasureError, Measurement, Settings, measure, model_type};
 use crate::tokenizer;
@@ -19,7 +22,8 @@ use crate::tokenizer;
 side by side, in which the second half is scored, and BOS in place of the first token where the \
 model asks for it. 'llama-perplexity -m M -f F -c N --chunks W' is 'pplx score M -f F -c N \
 --chunks W'.\n\
-Exit codes: 0 scored; 1 a value was not finite; 2 usage, or an input that cannot be scored."
+Exit codes: 0 scored; 1 a value was not finite; 2 usage, or an input that cannot be scored; 130 \
+interrupted (a second Ctrl-C kills at once)."
 )]
 pub struct Args {
     /// The model, a GGUF file.
@@ -104,6 +108,31 @@ pub struct Args {
     /// number.
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
+
+    /// The device of all layers, or of a cycle [default: chosen].
+    #[arg(long, value_enum, help_heading = "Placement")]
+    device: Option<DeviceName>,
+
+    /// Put N layers on the GPU, the others on the CPU.
+    #[arg(long, value_name = "N", help_heading = "Placement")]
+    gpu_layers: Option<usize>,
+
+    /// The first of the layers on the GPU.
+    #[arg(long, value_name = "K", help_heading = "Placement")]
+    first_layer: Option<usize>,
+
+    /// Layers of a window in a cycle on the CPU.
+    #[arg(long, value_name = "N", help_heading = "Placement")]
+    layers_per_window: Option<usize>,
+
+    /// Run one layer window after the other over the whole corpus, for a model
+    /// larger than the device: 'pplx score M -f F --device cpu
+    /// --layers-per-window 4 --cycle'.
+    #[arg(long, help_heading = "Placement")]
+    cycle: bool,
+
+    #[command(flatten, next_help_heading = "Placement")]
+    control: ControlArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -117,6 +146,7 @@ enum ModeName {
 
 pub fn run(args: Args) -> Result<(), Failure> {
     let geometry = geometry(&args)?;
+    let placement = placement(&args)?;
     let options = tokenizer::Options {
         parse_special: args.parse_special,
         pre: args.pre.clone(),
@@ -138,15 +168,16 @@ pub fn run(args: Args) -> Result<(), Failure> {
             max_tokens: args.max_tokens,
         },
         bos: bos(&args, &loaded, geometry.mode)?,
+        placement,
         batch: args.batch,
     };
+    // Until here Ctrl-C ends the process at once.
+    let control = args.control.control()?;
     let mut bar = WindowsBar::new("score", None);
-    let result = measure(&loaded, &tokens, settings, &mut |o| {
-        bar.at(&o);
-        true
-    });
+    let result = measure(&loaded, &tokens, settings, &control, &mut |o| bar.at(&o));
     drop(bar);
     let m = result.map_err(|e| match e {
+        MeasureError::Eval(EvalError::Interrupted { .. }) => Failure::Interrupted(e.to_string()),
         MeasureError::Context { .. } | MeasureError::Geometry(_) => Failure::usage(e),
         e => Failure::failed(e),
     })?;
@@ -201,6 +232,29 @@ fn geometry(args: &Args) -> Result<Geometry, Failure> {
     };
     geometry.check().map_err(Failure::usage)?;
     Ok(geometry)
+}
+
+fn placement(args: &Args) -> Result<Placement, Failure> {
+    let parts = PlacementParts {
+        device: args.device,
+        gpu_layers: args.gpu_layers,
+        first_layer: args.first_layer,
+        layers_per_window: args.layers_per_window,
+        cycle: args.cycle,
+    };
+    for (option, count) in [
+        ("--gpu-layers", args.gpu_layers),
+        ("--layers-per-window", args.layers_per_window),
+    ] {
+        if count == Some(0) {
+            return Err(Failure::usage(format!("{option} must be at least 1")));
+        }
+    }
+    let asked = parts
+        .placement()
+        .map_err(|e| Failure::usage(format!("--{} {}", e.key.replace('_', "-"), e.why)))?;
+    let resolution = Resolution::new(asked).map_err(Failure::usage)?;
+    Ok(resolution.placement)
 }
 
 fn tokens(args: &Args, loaded: &LoadedModel) -> Result<Vec<u32>, Failure> {
@@ -298,6 +352,7 @@ impl Report<'_> {
             }
         );
         out += &format!("geometry  context {}, {}\n", g.n_ctx, g.mode);
+        out += &format!("layers    {}\n", self.layer_placement());
         out += &format!(
             "scored    {} tokens in {} windows, {:.0} tokens/s on {} threads\n",
             m.scored,
@@ -335,6 +390,8 @@ impl Report<'_> {
             "stride": stride,
             "unscored_prefix": unscored_prefix,
             "bos": self.settings.bos,
+            "placement": self.settings.placement.to_string(),
+            "layer_placement": self.layer_placement(),
             "windows": m.windows.len(),
             "scored_tokens": m.scored,
             "mean_nll": m.figures.mean_nll,
@@ -353,6 +410,14 @@ impl Report<'_> {
             value["per_window"] = rows.collect();
         }
         format!("{value:#}\n")
+    }
+
+    fn layer_placement(&self) -> String {
+        let partition = self
+            .settings
+            .placement
+            .partition(self.loaded.model.n_layer());
+        partition.to_string()
     }
 
     fn source(&self) -> &Path {

@@ -1,11 +1,15 @@
 //! Evaluation: window geometry, scoring, statistics.
 
+mod checkpoint;
 mod geometry;
+mod layered;
 mod model;
 mod score;
 mod stats;
 
+pub use checkpoint::{CheckpointError, CheckpointOptions, MIB};
 pub use geometry::{Geometry, GeometryError, Limits, Mode, Window, WindowPlan};
-pub use model::{FromLogits, Layered, LogitsModel, PerplexityModel, Sequence};
-pub use score::{EvalError, Feed, WindowScore, score_windows};
+pub use layered::{DeviceError, Layered, score_layered};
+pub use model::{FromLogits, LogitsModel, PerplexityModel, Sequence};
+pub use score::{EvalError, Feed, Progress, WindowScore, score_windows};
 pub use stats::{Cluster, ClusteredMean, Moments, clustered_mean};

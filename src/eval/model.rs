@@ -1,6 +1,6 @@
 //! What the evaluator scores, and the ways to provide it.
 
-use crate::backend::{BackendError, LayerWindowModel, Target};
+use crate::backend::BackendError;
 
 /// One sequence, evaluated from position 0, and the positions whose tokens are
 /// to be scored.
@@ -109,41 +109,4 @@ fn log_sum_exp(logits: &[f32]) -> f64 {
     let max = f64::from(max);
     let sum: f64 = logits.iter().map(|&l| (f64::from(l) - max).exp()).sum();
     max + sum.ln()
-}
-
-/// Scores a model that is taken apart at layer boundaries, by running its layer
-/// windows one after the other.
-pub struct Layered<'a, M: ?Sized>(pub &'a M);
-
-impl<M: LayerWindowModel + ?Sized> PerplexityModel for Layered<'_, M> {
-    fn n_vocab(&self) -> usize {
-        self.0.n_vocab()
-    }
-
-    fn target_nll(&mut self, batch: &[Sequence]) -> Result<Vec<Vec<f64>>, BackendError> {
-        let n_ctx = batch.iter().map(|s| s.n_ctx).max().unwrap_or(0);
-        let tokens: Vec<&[u32]> = batch.iter().map(|s| s.tokens).collect();
-        let mut hidden = self.0.embed(&tokens, n_ctx)?;
-        let mut window = self.0.layers(0..self.0.n_layer())?;
-        window.reset_state();
-        window.forward(&mut hidden)?;
-
-        let mut targets = Vec::with_capacity(batch.iter().map(|s| s.targets.len()).sum());
-        let mut first_row = 0;
-        for s in batch {
-            let rows = first_row + s.first_target - 1..;
-            targets.extend(rows.zip(s.targets).map(|(row, &id)| Target { row, id }));
-            first_row += s.tokens.len();
-        }
-        let nll = self.0.target_nll(&hidden, &targets)?;
-        let mut rest = nll.as_slice();
-        Ok(batch
-            .iter()
-            .map(|s| {
-                let (head, tail) = rest.split_at(s.targets.len());
-                rest = tail;
-                head.to_vec()
-            })
-            .collect())
-    }
 }

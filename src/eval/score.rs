@@ -1,8 +1,12 @@
 //! The one loop over corpus windows.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::checkpoint::CheckpointError;
 use super::geometry::{Window, WindowPlan};
+use super::layered::DeviceError;
 use super::model::{PerplexityModel, Sequence};
-use crate::backend::{BackendError, Stage};
+use crate::backend::{BackendError, Interrupt, Stage};
 
 /// The scored targets of one window.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,8 +46,30 @@ pub enum EvalError {
     },
     #[error(transparent)]
     Backend(BackendError),
-    #[error("interrupted after {done} of {windows} windows")]
-    Interrupted { done: usize, windows: usize },
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    #[error(
+        "the hidden states kept for window {window} belong to other tokens than pass {pass} evaluates"
+    )]
+    Replay { window: usize, pass: usize },
+    #[error("interrupted after {done} of {windows} windows{}", in_pass(*pass, *passes))]
+    Interrupted {
+        /// From 0.
+        pass: usize,
+        passes: usize,
+        /// In this pass.
+        done: usize,
+        windows: usize,
+    },
+}
+
+fn in_pass(pass: usize, passes: usize) -> String {
+    match passes {
+        0 | 1 => String::new(),
+        _ => format!(" in pass {} of {passes}", pass + 1),
+    }
 }
 
 /// How windows are fed to a model.
@@ -68,8 +94,150 @@ impl Feed {
     }
 }
 
+/// How far an evaluation is, told before the first batch of each pass and after
+/// every batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// From 0.
+    pub pass: usize,
+    pub passes: usize,
+    /// Windows that this pass has evaluated.
+    pub done: usize,
+    /// The windows that were just scored; empty before the last pass.
+    pub new: &'a [WindowScore],
+}
+
+/// Corpus windows that are evaluated together.
+pub(super) struct Batch<'a> {
+    /// Its number in a pass.
+    pub index: usize,
+    pub windows: &'a [Window],
+    n_ctx: usize,
+    tokens: &'a [u32],
+    inputs: Vec<Vec<u32>>,
+}
+
+impl Batch<'_> {
+    pub fn sequences(&self) -> Vec<Sequence<'_>> {
+        let each = self.windows.iter().zip(&self.inputs);
+        each.map(|(w, input)| Sequence {
+            tokens: input,
+            targets: &self.tokens[w.targets()],
+            first_target: w.first_target,
+            n_ctx: self.n_ctx,
+        })
+        .collect()
+    }
+
+    /// A hash of the ids of each window: hidden states that are kept for a window
+    /// are kept under it.
+    pub fn tags(&self) -> Vec<u64> {
+        let tag = |input: &Vec<u32>| {
+            let mut hasher = DefaultHasher::new();
+            input.hash(&mut hasher);
+            hasher.finish()
+        };
+        self.inputs.iter().map(tag).collect()
+    }
+}
+
+/// What is done with the corpus windows, in one or more passes over all of them.
+pub(super) trait Passes {
+    fn count(&self) -> usize;
+
+    fn begin(&mut self, pass: usize) -> Result<(), EvalError>;
+
+    /// Evaluates a batch; the last pass yields the NLLs of its targets.
+    fn batch(&mut self, pass: usize, batch: &Batch) -> Result<Option<Vec<Vec<f64>>>, EvalError>;
+}
+
+/// The one loop over corpus windows: every pass sees the windows of `plan`, in
+/// order, in the same batches.
+pub(super) fn run_passes(
+    passes: &mut dyn Passes,
+    tokens: &[u32],
+    plan: &WindowPlan,
+    feed: Feed,
+    interrupt: &Interrupt,
+    each: &mut dyn FnMut(Progress),
+) -> Result<Vec<WindowScore>, EvalError> {
+    let windows = plan.windows().len();
+    let mut scores = Vec::with_capacity(windows);
+    let n_passes = passes.count();
+    for pass in 0..n_passes {
+        let mut done = 0;
+        let interrupted = |done| EvalError::Interrupted {
+            pass,
+            passes: n_passes,
+            done,
+            windows,
+        };
+        each(Progress {
+            pass,
+            passes: n_passes,
+            done,
+            new: &[],
+        });
+        passes.begin(pass)?;
+        for (index, windows) in plan.windows().chunks(feed.batch.max(1)).enumerate() {
+            if interrupt.is_raised() {
+                return Err(interrupted(done));
+            }
+            let input = |w: &Window| {
+                // The last token predicts nothing that is scored.
+                let mut input = tokens[w.start..w.start + w.len - 1].to_vec();
+                if let (Some(bos), Some(first)) = (feed.bos, input.first_mut()) {
+                    *first = bos;
+                }
+                input
+            };
+            let batch = Batch {
+                index,
+                windows,
+                n_ctx: plan.n_ctx(),
+                tokens,
+                inputs: windows.iter().map(input).collect(),
+            };
+            let nll = passes.batch(pass, &batch).map_err(|e| match e {
+                EvalError::Backend(BackendError::Interrupted) => interrupted(done),
+                EvalError::Backend(e) => locate(e, windows),
+                e => e,
+            })?;
+            done += windows.len();
+            let first_new = scores.len();
+            let scored = windows.iter().zip(nll.into_iter().flatten());
+            scores.extend(scored.map(|(&window, nll)| WindowScore { window, nll }));
+            each(Progress {
+                pass,
+                passes: n_passes,
+                done,
+                new: &scores[first_new..],
+            });
+        }
+    }
+    Ok(scores)
+}
+
+/// A model that evaluates a window from end to end: one pass.
+struct OnePass<'a>(&'a mut dyn PerplexityModel);
+
+impl Passes for OnePass<'_> {
+    fn count(&self) -> usize {
+        1
+    }
+
+    fn begin(&mut self, _pass: usize) -> Result<(), EvalError> {
+        Ok(())
+    }
+
+    fn batch(&mut self, _pass: usize, batch: &Batch) -> Result<Option<Vec<Vec<f64>>>, EvalError> {
+        let nll = self.0.target_nll(&batch.sequences());
+        nll.map(Some).map_err(EvalError::Backend)
+    }
+}
+
 /// Scores every window of `plan` over `tokens`, in order, calling `each` for
-/// each batch of finished windows; `each` returns whether to go on.
+/// each batch of finished windows. `interrupt` is looked at before each batch.
 ///
 /// # Errors
 /// Values that are not finite, ids outside the vocabulary, interruption.
@@ -78,42 +246,10 @@ pub fn score_windows(
     tokens: &[u32],
     plan: &WindowPlan,
     feed: Feed,
-    each: &mut dyn FnMut(&[WindowScore]) -> bool,
+    interrupt: &Interrupt,
+    each: &mut dyn FnMut(Progress),
 ) -> Result<Vec<WindowScore>, EvalError> {
-    let mut scores = Vec::with_capacity(plan.windows().len());
-    for windows in plan.windows().chunks(feed.batch.max(1)) {
-        let inputs: Vec<Vec<u32>> = windows
-            .iter()
-            .map(|w| {
-                let mut input = tokens[w.start..w.start + w.len].to_vec();
-                if let Some(bos) = feed.bos {
-                    input[0] = bos;
-                }
-                input
-            })
-            .collect();
-        let batch: Vec<Sequence> = windows
-            .iter()
-            .zip(&inputs)
-            .map(|(w, input)| Sequence {
-                // The last token predicts nothing that is scored.
-                tokens: &input[..w.len - 1],
-                targets: &tokens[w.targets()],
-                first_target: w.first_target,
-                n_ctx: plan.n_ctx(),
-            })
-            .collect();
-        let nll = model.target_nll(&batch).map_err(|e| locate(e, windows))?;
-        let done = windows.iter().zip(nll);
-        scores.extend(done.map(|(&window, nll)| WindowScore { window, nll }));
-        if !each(&scores[scores.len() - windows.len()..]) {
-            return Err(EvalError::Interrupted {
-                done: scores.len(),
-                windows: plan.windows().len(),
-            });
-        }
-    }
-    Ok(scores)
+    run_passes(&mut OnePass(model), tokens, plan, feed, interrupt, each)
 }
 
 /// Turns a batch's sequence numbers into the corpus's window numbers.

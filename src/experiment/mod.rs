@@ -6,6 +6,7 @@
 mod decode;
 mod diagnostics;
 mod layers;
+mod placement;
 mod schema;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ use crate::eval::{Geometry, Limits};
 use crate::results::Gate;
 
 pub use diagnostics::{Collector, Diagnostic, Diagnostics, Located, Location, suggest};
+pub use placement::{DeviceName, Placement, PlacementError, PlacementParts};
 pub(crate) use schema::{check_run_name, file_name};
 
 /// A validated experiment.
@@ -116,46 +118,6 @@ impl ModeSpec {
             } => Geometry::sliding_window(n_ctx, stride, unscored_prefix),
             ModeSpec::TeacherForced => Geometry::teacher_forced(n_ctx),
             ModeSpec::LlamaCppStrided { stride } => Geometry::llama_cpp_strided(n_ctx, stride),
-        }
-    }
-}
-
-/// Where the layers of a model are asked to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
-    /// The planner chooses.
-    Auto,
-    Cpu,
-    Cuda,
-    /// `count` layers from `first` on CUDA, the others on the CPU; with `cycle`
-    /// all layers on CUDA, `count` at a time.
-    GpuLayers {
-        count: usize,
-        first: usize,
-        cycle: bool,
-    },
-}
-
-impl fmt::Display for Placement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Placement::Auto => f.write_str("auto"),
-            Placement::Cpu => f.write_str("cpu"),
-            Placement::Cuda => f.write_str("cuda"),
-            Placement::GpuLayers {
-                count,
-                first,
-                cycle,
-            } => {
-                write!(f, "gpu_layers={count}")?;
-                if first > 0 {
-                    write!(f, "+{first}")?;
-                }
-                if cycle {
-                    f.write_str("+cycle")?;
-                }
-                Ok(())
-            }
         }
     }
 }

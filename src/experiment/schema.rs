@@ -9,8 +9,8 @@ use super::decode::{Decoder, Node, Table};
 use super::diagnostics::{Diagnostics, Located, suggest};
 use super::layers::Layers;
 use super::{
-    Context, CorpusEntry, Exclude, Experiment, ModeSpec, ModelEntry, ModelFiles, Numerics,
-    Placement, Sweep,
+    Context, CorpusEntry, DeviceName, Exclude, Experiment, ModeSpec, ModelEntry, ModelFiles,
+    Numerics, Placement, PlacementError, PlacementParts, Sweep,
 };
 use crate::eval::Limits;
 use crate::fetch::parse_source;
@@ -277,25 +277,58 @@ fn placement<'a>(d: &mut Decoder<'a>, node: &Node<'a>) -> Option<Placement> {
             }
         };
     }
-    let table = d.table(node, "a placement", &["gpu_layers", "first_layer", "cycle"])?;
-    let cycle = optional(d, &table, "cycle", |d, n| d.bool(n)).unwrap_or(false);
-    let first = optional(d, &table, "first_layer", |d, n| d.count(n, 0));
-    let Some(count) = table.get("gpu_layers") else {
-        d.error(node, "this placement has no 'gpu_layers'");
-        return None;
+    let keys = [
+        "device",
+        "gpu_layers",
+        "first_layer",
+        "layers_per_window",
+        "cycle",
+    ];
+    let table = d.table(node, "a placement", &keys)?;
+    let parts = PlacementParts {
+        device: optional(d, &table, "device", device),
+        gpu_layers: optional(d, &table, "gpu_layers", |d, n| d.count(n, 1)),
+        first_layer: optional(d, &table, "first_layer", |d, n| d.count(n, 0)),
+        layers_per_window: optional(d, &table, "layers_per_window", |d, n| d.count(n, 1)),
+        cycle: optional(d, &table, "cycle", |d, n| d.bool(n)).unwrap_or(false),
     };
-    let count = d.count(&count, 1)?;
-    if let Some(n) = table.get("first_layer").filter(|_| cycle) {
-        d.error(
-            &n,
-            "'first_layer' has no meaning with cycle = true: a cycle covers all layers",
-        );
+    let unread = [
+        ("device", parts.device.is_none()),
+        ("gpu_layers", parts.gpu_layers.is_none()),
+        ("first_layer", parts.first_layer.is_none()),
+        ("layers_per_window", parts.layers_per_window.is_none()),
+    ];
+    if unread
+        .iter()
+        .any(|(key, none)| *none && table.get(key).is_some())
+    {
+        return None; // Reported already; do not report it as missing too.
     }
-    Some(Placement::GpuLayers {
-        count,
-        first: first.unwrap_or(0),
-        cycle,
-    })
+    if table.is_empty() {
+        d.error(
+            node,
+            "an empty placement: write \"auto\", \"cpu\" or { gpu_layers = N }",
+        );
+        return None;
+    }
+    match parts.placement() {
+        Ok(placement) => Some(placement),
+        Err(PlacementError { key, why }) => {
+            let at = table.get(key);
+            d.error(at.as_ref().unwrap_or(node), format!("'{key}' {why}"));
+            None
+        }
+    }
+}
+
+fn device(d: &mut Decoder<'_>, node: &Node<'_>) -> Option<DeviceName> {
+    let name = d.string(node)?;
+    let found = DeviceName::ALL.into_iter().find(|n| n.name() == name);
+    if found.is_none() {
+        let hint = suggest(&name, DeviceName::ALL.map(DeviceName::name));
+        d.error(node, format!("unknown device '{name}'{hint}"));
+    }
+    found
 }
 
 fn numerics(d: &mut Decoder<'_>, node: &Node<'_>) -> Option<Numerics> {

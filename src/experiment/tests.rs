@@ -62,7 +62,8 @@ contexts = [256, { n_ctx = 512, windows = 32, max_tokens = 9000 }]
 modes = ["sliding-window", "teacher-forced", "llama.cpp",
          { mode = "sliding-window", stride = 128, unscored_prefix = 257 },
          { mode = "llama.cpp-strided", stride = 64 }]
-placements = ["auto", "cpu", "cuda", { gpu_layers = 8 }, { gpu_layers = 4, first_layer = 4 }, { gpu_layers = 8, cycle = true }]
+placements = ["auto", "cpu", "cuda", { gpu_layers = 8 }, { gpu_layers = 4, first_layer = 4 }, { gpu_layers = 8, cycle = true },
+              { device = "cpu", layers_per_window = 5, cycle = true }, { device = "cuda" }]
 numerics = ["exact", "q8", "f16", "bf16"]
 [[models]]
 name = "m"
@@ -113,7 +114,9 @@ max_sigma = 3
             "cuda",
             "gpu_layers=8",
             "gpu_layers=4+4",
-            "gpu_layers=8+cycle"
+            "gpu_layers=8+cycle",
+            "cpu_layers=5+cycle",
+            "cuda"
         ]
     );
     assert_eq!(x.sweep.numerics.len(), 4);
@@ -214,7 +217,7 @@ fn mistakes_are_located() {
         (
             "contexts = [256]",
             "contexts = [256]\nplacements = [{ gpu_layers = 2, first_layer = 1, cycle = true }]",
-            "'first_layer' has no meaning with cycle",
+            "'first_layer' has no meaning in a cycle: a cycle covers all layers",
         ),
         (
             "contexts = [256]",

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
@@ -32,6 +33,11 @@ impl TensorInfo {
     pub fn elements(&self) -> usize {
         self.dims.iter().product::<u64>() as usize
     }
+
+    /// Where its blocks lie in the file.
+    pub fn bytes(&self) -> Range<usize> {
+        self.offset..self.offset + self.n_bytes
+    }
 }
 
 enum Bytes {
@@ -44,6 +50,19 @@ impl Bytes {
         match self {
             Bytes::Mapped(m) => m,
             Bytes::Owned(v) => v,
+        }
+    }
+
+    /// Unmaps the pages of a range for now.
+    fn release(&self, bytes: Range<usize>) {
+        #[cfg(unix)]
+        if let Bytes::Mapped(map) = self
+            && !bytes.is_empty()
+        {
+            use memmap2::UncheckedAdvice::DontNeed;
+            // SAFETY: the map is read-only and of a file, so a page that is gone
+            // is read from the file again and holds what it held.
+            let _ = unsafe { map.unchecked_advise_range(DontNeed, bytes.start, bytes.len()) };
         }
     }
 }
@@ -198,8 +217,23 @@ impl Gguf {
 
     /// The raw blocks of a tensor of this model.
     pub fn data(&self, tensor: &TensorInfo) -> &[u8] {
-        let bytes = self.bytes[tensor.part].as_slice();
-        &bytes[tensor.offset..tensor.offset + tensor.n_bytes]
+        &self.bytes[tensor.part].as_slice()[tensor.bytes()]
+    }
+
+    /// Takes a part of a tensor's blocks, a range of bytes within them, out of this
+    /// process's memory; they are read again when they are used again. Whole pages
+    /// go, so neighbors may too. Only advice: a system that cannot follow it keeps
+    /// the pages.
+    pub fn release(&self, tensor: &TensorInfo, bytes: Range<usize>) {
+        let end = bytes.end.min(tensor.n_bytes);
+        self.bytes[tensor.part].release(tensor.offset + bytes.start..tensor.offset + end);
+    }
+
+    /// As [`Gguf::release`], for all that has been read of all files.
+    pub fn release_all(&self) {
+        for bytes in &self.bytes {
+            bytes.release(0..bytes.as_slice().len());
+        }
     }
 
     /// Length of all files in bytes.

@@ -338,6 +338,15 @@ impl Model {
         });
         carried.max().unwrap_or(0)
     }
+
+    /// Releases what has been read of a range of layers: see [`Gguf::release`].
+    pub fn release_layers(&self, layers: Range<usize>) {
+        for tensor in self.gguf.tensors() {
+            if tensors::layer_of(&tensor.name).is_some_and(|i| layers.contains(&i)) {
+                self.gguf.release(tensor, 0..tensor.n_bytes);
+            }
+        }
+    }
 }
 
 impl Heads {

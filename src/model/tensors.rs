@@ -49,6 +49,17 @@ impl Matrix {
         self.n_in / self.ty.block_elements() * self.ty.block_bytes()
     }
 
+    /// Releases what has been read of the rows: see [`Gguf::release`].
+    pub fn release(&self, gguf: &Gguf) {
+        let (Some(tensor), Some(last)) = (gguf.tensor(&self.tensor), self.n_out.checked_sub(1))
+        else {
+            return;
+        };
+        let last = self.first + last / self.run * self.step + last % self.run;
+        let row_bytes = self.row_bytes();
+        gguf.release(tensor, self.first * row_bytes..(last + 1) * row_bytes);
+    }
+
     /// The blocks of the tensor's rows, by row.
     pub fn data<'a>(&self, gguf: &'a Gguf) -> Rows<'a> {
         Rows {
@@ -85,6 +96,11 @@ impl<'a> Rows<'a> {
 pub struct Vector {
     pub tensor: String,
     pub values: Vec<f32>,
+}
+
+/// The layer that a tensor's name (`blk.N.…`) puts it in.
+pub(super) fn layer_of(name: &str) -> Option<usize> {
+    name.strip_prefix("blk.")?.split('.').next()?.parse().ok()
 }
 
 /// Hands out tensors by name, checks them, and remembers which were used.
@@ -261,10 +277,7 @@ impl<'a> Tensors<'a> {
 
     /// Leaves the tensors of these layers out of account.
     pub fn ignore_layers(&mut self, layers: Range<usize>) {
-        let is_ignored = |name: &str| {
-            let layer = name.strip_prefix("blk.").and_then(|n| n.split('.').next());
-            layer.is_some_and(|n| n.parse().is_ok_and(|n: usize| layers.contains(&n)))
-        };
+        let is_ignored = |name: &str| layer_of(name).is_some_and(|n| layers.contains(&n));
         let names = self.gguf.tensors().iter().map(|t| t.name.as_str());
         let ignored = names.filter(|n| is_ignored(n)).map(str::to_owned);
         self.used.extend(ignored);

@@ -1,6 +1,7 @@
 //! What a run will take, roughly, before anything is loaded.
 
 use super::{ModelFacts, RunSpec};
+use crate::backend::Partition;
 use crate::eval::{GeometryError, WindowPlan};
 
 /// Bytes of English text a token, for corpora that have not been tokenized.
@@ -25,8 +26,11 @@ pub struct Estimate {
     pub tokens: Tokens,
     /// Windows, evaluated and scored tokens; exact if `tokens` is.
     pub work: Option<Result<Work, GeometryError>>,
-    /// All weights as f32 and the activations of one window.
+    /// The weights that are on the device together, as f32, and the activations of
+    /// one window.
     pub memory_bytes: Option<u64>,
+    /// Hidden states that a cycle keeps between its passes; 0 without a cycle.
+    pub checkpoint_bytes: Option<u64>,
     pub seconds: Option<f64>,
 }
 
@@ -67,10 +71,18 @@ impl Estimate {
             (Some(f), Some(Ok(work))) => Some(flops(f, run.geometry.n_ctx, work) / (gflops * 1e9)),
             _ => None,
         };
+        let partition = facts.map(|f| (f, run.placement.partition(f.n_layers)));
+        let checkpoint_bytes = match (&partition, &work) {
+            _ if !run.placement.cycles() => Some(0),
+            (Some((_, p)), _) if !p.keeps_states() => Some(0),
+            (Some((f, _)), Some(Ok(work))) => Some(checkpoints(f, work)),
+            _ => None,
+        };
         Self {
             tokens,
+            memory_bytes: partition.map(|(f, p)| memory(f, &p, run.geometry.n_ctx)),
+            checkpoint_bytes,
             work,
-            memory_bytes: facts.map(|f| memory(f, run.geometry.n_ctx)),
             seconds,
         }
     }
@@ -85,14 +97,28 @@ fn flops(model: &ModelFacts, n_ctx: usize, work: &Work) -> f64 {
         + 2.0 * work.scored as f64 * model.head_parameters as f64
 }
 
+/// Windows × context × hidden × 4 bytes.
+fn checkpoints(model: &ModelFacts, work: &Work) -> u64 {
+    (work.evaluated as u64)
+        .saturating_mul(model.n_embd as u64)
+        .saturating_mul(4)
+}
+
 /// Four bytes a weight, and about sixteen f32 vectors of the model's width for
 /// each token of a window (residual, norms, queries, keys, values, FFN).
-fn memory(model: &ModelFacts, n_ctx: usize) -> u64 {
+fn memory(model: &ModelFacts, partition: &Partition, n_ctx: usize) -> u64 {
     let activations = (n_ctx as u64)
         .saturating_mul(model.n_embd as u64)
         .saturating_mul(16 * 4);
-    model
-        .parameters
+    let largest = partition.spans().iter().map(|s| s.layers.len()).max();
+    let layers = match largest {
+        Some(n) if partition.cycles() => {
+            model.layer_parameters / model.n_layers.max(1) as u64 * n as u64
+        }
+        _ => model.layer_parameters,
+    };
+    (model.parameters - model.layer_parameters)
+        .saturating_add(layers)
         .saturating_mul(4)
         .saturating_add(activations)
 }

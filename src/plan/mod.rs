@@ -24,7 +24,7 @@ use crate::tokenizer;
 pub use crate::experiment::Numerics;
 pub use estimate::{Estimate, Tokens, Work, assumed_gflops};
 pub use facts::ModelFacts;
-pub use placement::{Device, LayerSpan, Placement};
+pub use placement::{Placement, Resolution, Unavailable};
 
 /// A model of the sweep.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -261,7 +261,7 @@ impl<'a> Expansion<'a> {
     }
 
     fn add_one(&mut self, c: &Candidate<'_>) {
-        let resolved = placement::resolve(c.placement.value);
+        let resolved = Resolution::new(c.placement.value);
         let chosen = resolved.as_ref().ok().map(|r| r.placement);
         let mut excluded = false;
         for (exclude, hits) in self.experiment.excludes.iter().zip(&mut self.exclude_hits) {
@@ -278,7 +278,12 @@ impl<'a> Expansion<'a> {
         let fits = self.check(c, limits);
         let resolution = match resolved {
             Ok(resolution) => resolution,
-            Err(message) => return self.refuse(c, &c.placement.at, message),
+            Err(e) => {
+                let message = format!(
+                    "{e}; use \"cpu\" or \"auto\", or leave the combination out with [[exclude]]"
+                );
+                return self.refuse(c, &c.placement.at, message);
+            }
         };
         if !fits {
             return;

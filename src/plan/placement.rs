@@ -1,48 +1,36 @@
 //! From the placement that was asked for to one that this build can run.
 
 use std::fmt;
-use std::ops::Range;
 
+use crate::backend::{Device, Partition};
 use crate::experiment;
-
-/// A device that layers can run on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Device {
-    Cpu,
-}
-
-/// A contiguous range of layers on one device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LayerSpan {
-    pub device: Device,
-    pub layers: Range<usize>,
-}
-
-impl fmt::Display for LayerSpan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let device = match self.device {
-            Device::Cpu => "cpu",
-        };
-        write!(f, "{device}[{},{})", self.layers.start, self.layers.end)
-    }
-}
 
 /// A placement that this build can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// All layers on the CPU.
+    /// All layers on the CPU, in one window.
     Cpu,
+    /// All layers on the CPU, so many at a time; each window sees the whole
+    /// corpus before the next one.
+    CpuCycle { layers_per_window: usize },
 }
 
 impl Placement {
-    /// The layer windows of a model with `n_layers` layers, in layer order.
-    /// They tile `[0, n_layers)`.
-    pub fn layer_windows(self, n_layers: usize) -> Vec<LayerSpan> {
+    /// Whether layer windows take turns on the device.
+    pub fn cycles(self) -> bool {
         match self {
-            Placement::Cpu => vec![LayerSpan {
-                device: Device::Cpu,
-                layers: 0..n_layers,
-            }],
+            Placement::Cpu => false,
+            Placement::CpuCycle { .. } => true,
+        }
+    }
+
+    /// The layer windows of a model with `n_layers` layers.
+    pub fn partition(self, n_layers: usize) -> Partition {
+        match self {
+            Placement::Cpu => Partition::whole(Device::Cpu, n_layers),
+            Placement::CpuCycle { layers_per_window } => {
+                Partition::cycle(Device::Cpu, n_layers, layers_per_window)
+            }
         }
     }
 }
@@ -50,36 +38,43 @@ impl Placement {
 /// As in run keys.
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Placement::Cpu => f.write_str("cpu"),
+        match *self {
+            Placement::Cpu => experiment::Placement::Cpu,
+            Placement::CpuCycle { layers_per_window } => {
+                experiment::Placement::CpuCycle { layers_per_window }
+            }
         }
+        .fmt(f)
     }
 }
 
 /// A resolved placement; where the planner chose, why it chose so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Resolution {
+pub struct Resolution {
     pub placement: Placement,
     pub reason: Option<&'static str>,
 }
 
 const NO_CUDA: &str = "no CUDA backend in this build";
 
-/// # Errors
-/// Why this build cannot run it.
-pub(super) fn resolve(asked: experiment::Placement) -> Result<Resolution, String> {
-    match asked {
-        experiment::Placement::Cpu => Ok(Resolution {
-            placement: Placement::Cpu,
-            reason: None,
-        }),
-        experiment::Placement::Auto => Ok(Resolution {
-            placement: Placement::Cpu,
-            reason: Some(NO_CUDA),
-        }),
-        experiment::Placement::Cuda | experiment::Placement::GpuLayers { .. } => Err(format!(
-            "placement '{asked}' cannot be run: {NO_CUDA}; use \"cpu\" or \"auto\", or leave the \
-             combination out with [[exclude]]"
-        )),
+/// A placement that this build cannot run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("placement '{0}' cannot be run: {NO_CUDA}")]
+pub struct Unavailable(String);
+
+impl Resolution {
+    /// # Errors
+    /// Why this build cannot run it.
+    pub fn new(asked: experiment::Placement) -> Result<Self, Unavailable> {
+        use experiment::Placement as Asked;
+        let (placement, reason) = match asked {
+            Asked::Cpu => (Placement::Cpu, None),
+            Asked::CpuCycle { layers_per_window } => {
+                (Placement::CpuCycle { layers_per_window }, None)
+            }
+            Asked::Auto => (Placement::Cpu, Some(NO_CUDA)),
+            Asked::Cuda | Asked::GpuLayers { .. } => return Err(Unavailable(asked.to_string())),
+        };
+        Ok(Self { placement, reason })
     }
 }

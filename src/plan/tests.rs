@@ -352,6 +352,7 @@ fn estimates() {
         Some(Err(GeometryError::CorpusTooShort { .. }))
     ));
     assert_eq!(short.seconds, None);
+    assert_eq!(exact.checkpoint_bytes, Some(0));
 }
 
 #[test]
@@ -365,14 +366,30 @@ fn overlapping_targets_are_noted() {
 }
 
 #[test]
-fn layer_windows_tile_the_layers() {
-    let spans = Placement::Cpu.layer_windows(30);
-    assert_eq!(spans.len(), 1);
-    assert_eq!(
-        (spans[0].device, spans[0].layers.clone()),
-        (Device::Cpu, 0..30)
-    );
-    assert_eq!(spans[0].to_string(), "cpu[0,30)");
+fn placements_are_partitions() {
+    assert_eq!(Placement::Cpu.partition(30).to_string(), "cpu[0,30)");
+    let cycle = Placement::CpuCycle {
+        layers_per_window: 4,
+    };
+    assert_eq!(cycle.partition(30).to_string(), "cycle cpu[0,4)..[28,30)");
+    assert_eq!(cycle.to_string(), "cpu_layers=4+cycle");
+}
+
+/// What a cycle keeps is told beforehand, and so is what it saves.
+#[test]
+fn estimates_of_a_cycle() {
+    let project = Project::new();
+    let placement = "[{ device = \"cpu\", layers_per_window = 1, cycle = true }]";
+    let plan = project
+        .plan(&MINIMAL.replace("[\"auto\"]", placement))
+        .unwrap();
+    let run = &plan.runs[0];
+    assert_eq!(run.key, "a/t.txt/256/sw-s256-p129/cpu_layers=1+cycle/exact");
+    let estimate = Estimate::new(run, Some(1024), 1.0);
+    // 4 windows of 256, 8 channels of 4 bytes.
+    assert_eq!(estimate.checkpoint_bytes, Some(4 * 256 * 8 * 4));
+    // 80 weights outside the layers, 32 in two layers.
+    assert_eq!(estimate.memory_bytes, Some((80 + 16) * 4 + 256 * 8 * 64));
 }
 
 /// The files that the repository ships, with stand-ins for what they name.

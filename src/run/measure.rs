@@ -3,10 +3,12 @@
 use std::time::Instant;
 
 use super::input::LoadedModel;
+use crate::backend::{Device, Interrupt, LayerWindowModel};
 use crate::eval::{
-    EvalError, Feed, Geometry, GeometryError, Layered, Limits, Moments, WindowPlan, WindowScore,
-    score_windows,
+    CheckpointOptions, DeviceError, EvalError, Feed, Geometry, GeometryError, Layered, Limits,
+    Moments, WindowPlan, WindowScore, score_layered,
 };
+use crate::plan::Placement;
 use crate::results::{Figures, WindowRow};
 
 /// What to measure, and how.
@@ -16,9 +18,17 @@ pub struct Settings {
     pub limits: Limits,
     /// Replaces the first token of each window.
     pub bos: Option<u32>,
+    pub placement: Placement,
     /// Windows evaluated together; chosen for speed where it is `None`. It never
     /// changes a number.
     pub batch: Option<usize>,
+}
+
+/// What a measurement may use and what ends it; none of it changes a number.
+#[derive(Clone, Debug, Default)]
+pub struct Control {
+    pub interrupt: Interrupt,
+    pub checkpoints: CheckpointOptions,
 }
 
 /// Why nothing was measured.
@@ -29,6 +39,8 @@ pub enum MeasureError {
     #[error(transparent)]
     Geometry(#[from] GeometryError),
     #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error(transparent)]
     Eval(#[from] EvalError),
     #[error("nothing was scored")]
     Empty,
@@ -37,6 +49,10 @@ pub enum MeasureError {
 /// How far a measurement is.
 #[derive(Clone, Copy, Debug)]
 pub struct Observation<'a> {
+    /// The pass over the corpus, from 0, of so many.
+    pub pass: usize,
+    pub passes: usize,
+    /// Windows that the pass has evaluated.
     pub windows_done: usize,
     pub windows: usize,
     /// Of all tokens scored so far.
@@ -59,7 +75,7 @@ pub struct Measurement {
 }
 
 /// Scores `tokens`, calling `observe` before the first and after each batch of
-/// windows; `observe` returns whether to go on.
+/// windows of each pass.
 ///
 /// # Errors
 /// A geometry that does not fit the tokens or the model, values that are not
@@ -68,7 +84,8 @@ pub fn measure(
     loaded: &LoadedModel,
     tokens: &[u32],
     settings: Settings,
-    observe: &mut dyn FnMut(Observation) -> bool,
+    control: &Control,
+    observe: &mut dyn FnMut(Observation),
 ) -> Result<Measurement, MeasureError> {
     let Settings {
         geometry, limits, ..
@@ -87,27 +104,31 @@ pub fn measure(
         batch: settings.batch.unwrap_or(chosen),
     };
     let windows = plan.windows().len();
+    let partition = settings.placement.partition(loaded.model.n_layer());
+    let streamed;
+    let cpu: &dyn LayerWindowModel = match partition.cycles() {
+        true => {
+            streamed = loaded.cpu.streamed();
+            &streamed
+        }
+        false => &loaded.cpu,
+    };
+    let model = Layered::new(vec![(Device::Cpu, cpu)], partition)?;
     let mut moments = Moments::default();
-    let mut done = 0;
-    observe(Observation {
-        windows_done: 0,
-        windows,
-        moments,
-        new: &[],
-    });
     let start = Instant::now();
-    let mut model = Layered(&loaded.cpu);
-    let scores = score_windows(&mut model, tokens, &plan, feed, &mut |new| {
-        done += new.len();
-        for nll in new.iter().flat_map(|s| &s.nll) {
+    let means = (&control.interrupt, &control.checkpoints);
+    let scores = score_layered(&model, tokens, &plan, feed, means, &mut |p| {
+        for nll in p.new.iter().flat_map(|s| &s.nll) {
             moments.push(*nll);
         }
         observe(Observation {
-            windows_done: done,
+            pass: p.pass,
+            passes: p.passes,
+            windows_done: p.done,
             windows,
             moments,
-            new,
-        })
+            new: p.new,
+        });
     })?;
     let seconds = start.elapsed().as_secs_f64();
     let rows: Vec<WindowRow> = scores

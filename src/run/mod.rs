@@ -8,7 +8,7 @@ mod sweep;
 
 pub use host::{Clock, peak_rss_mib};
 pub use input::{InputError, LoadedModel, model_type};
-pub use measure::{MeasureError, Measurement, Observation, Settings, measure};
+pub use measure::{Control, MeasureError, Measurement, Observation, Settings, measure};
 pub use sweep::{Reporter, Summary, Sweep, SweepError};
 
 /// Name and version, as in result tables.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::host::{Clock, host_name, peak_rss_mib};
 use super::input::{InputError, LoadedModel, model_type};
-use super::measure::{MeasureError, Measurement, Observation, Settings, measure};
+use super::measure::{Control, MeasureError, Measurement, Observation, Settings, measure};
 use crate::corpus::{CorpusError, CorpusTokens, DEFAULT_CHUNK, TokenCache, ids_sha256};
 use crate::eval::EvalError;
 use crate::fetch::{
@@ -52,6 +52,9 @@ pub struct Summary {
     pub measured: usize,
     pub kept: usize,
     pub failed: usize,
+    /// Whether it was interrupted: the run that was on its way and those after it
+    /// have not been measured.
+    pub interrupted: bool,
 }
 
 /// How to execute a plan.
@@ -65,6 +68,7 @@ pub struct Sweep<'a> {
     pub batch: Option<usize>,
     /// Keep the rows that are finished.
     pub resume: bool,
+    pub control: &'a Control,
 }
 
 /// Why one run has no figures.
@@ -82,7 +86,8 @@ enum RunError {
 
 impl Sweep<'_> {
     /// Executes all runs. Rows are written as runs finish; a run that fails
-    /// leaves a row that says why, and the others go on.
+    /// leaves a row that says why, and the others go on. An interrupt ends the
+    /// sweep: the rows of the runs that are left say that they did not run.
     ///
     /// # Errors
     /// Tables or reference files that cannot be read or written.
@@ -118,6 +123,10 @@ impl Sweep<'_> {
                 summary.kept += 1;
                 continue;
             }
+            if self.control.interrupt.is_raised() {
+                summary.interrupted = true;
+                break;
+            }
             reporter.begin(i + 1, of, spec);
             let clock = Clock::start();
             let (windows, timing) = match self.one(spec, &mut row, &mut cache, reporter) {
@@ -127,6 +136,10 @@ impl Sweep<'_> {
                     row.outcome = Outcome::Ok(measurement.figures);
                     references.annotate(&mut row);
                     (measurement.windows, Some(timing))
+                }
+                Err(RunError::Measure(MeasureError::Eval(EvalError::Interrupted { .. }))) => {
+                    summary.interrupted = true;
+                    break;
                 }
                 Err(e) => {
                     summary.failed += 1;
@@ -174,9 +187,8 @@ impl Sweep<'_> {
         let p = &mut row.provenance;
         p.model_type = model_type(&loaded.model.gguf);
         p.architecture.clone_from(&loaded.model.architecture);
-        let spans = spec.placement.layer_windows(loaded.model.n_layer());
-        let spans: Vec<String> = spans.iter().map(ToString::to_string).collect();
-        p.layer_placement = spans.join("+");
+        let partition = spec.placement.partition(loaded.model.n_layer());
+        p.layer_placement = partition.to_string();
         p.tokens = Some(tokens.ids.len());
         p.tokens_sha256 = ids_sha256(&tokens.ids);
         let tokenizer = loaded.tokenizer()?;
@@ -190,11 +202,11 @@ impl Sweep<'_> {
             geometry: spec.geometry,
             limits: spec.limits,
             bos,
+            placement: spec.placement,
             batch: self.batch,
         };
-        let measurement = measure(loaded, &tokens.ids, settings, &mut |o| {
+        let measurement = measure(loaded, &tokens.ids, settings, self.control, &mut |o| {
             reporter.progress(&o);
-            true
         })?;
         p.windows = Some(measurement.windows.len());
         p.scored_tokens = Some(measurement.scored);

@@ -124,6 +124,12 @@ pub const REFUSALS: &[Refusal] = &[
         "metadata key 'deepseek2.attention.head_count' is an array: all layers must agree",
     ),
     refusal(
+        "an attention scale that llama.cpp would not apply",
+        "llama",
+        |t| t.set("attention.scale", Value::F32(0.5)),
+        "metadata key 'llama.attention.scale' is 0.5: only the usual 0.35355338 is known to this architecture",
+    ),
+    refusal(
         "half of the temperature tuning",
         "deepseek2",
         |t| t.set("attention.temperature_scale", Value::F32(0.5)),

@@ -299,3 +299,49 @@ fn token_files_that_do_not_fit() {
     let error = score("[1, -2]").bad(2);
     assert!(error.contains("not a JSON array of token ids"), "{error}");
 }
+
+/// A cycle yields the figures of the whole device, and says how it did.
+#[test]
+fn placements() {
+    let project = Project::new();
+    let want = json(&project, &["--per-window"]);
+    assert_eq!(want["layer_placement"], "cpu[0,3)");
+    let cycle = ["--device", "cpu", "--layers-per-window", "2", "--cycle"];
+    let more = ["--per-window", "--checkpoint-memory", "0"];
+    let mut ours = json(&project, &[&cycle[..], &more].concat());
+    assert_eq!(ours["layer_placement"], "cycle cpu[0,2)+cpu[2,3)");
+    assert_eq!(ours["placement"], "cpu_layers=2+cycle");
+    for key in ["placement", "layer_placement"] {
+        ours[key] = want[key].clone();
+    }
+    assert_eq!(figures(ours), figures(want));
+    for (arguments, expected) in [
+        (
+            &["--device", "cuda"][..],
+            "placement 'cuda' cannot be run: no CUDA backend in this build",
+        ),
+        (
+            &["--gpu-layers", "8", "--cycle"],
+            "placement 'gpu_layers=8+cycle' cannot be run",
+        ),
+        (
+            &["--gpu-layers", "8", "--first-layer", "1", "--cycle"],
+            "--first-layer has no meaning in a cycle",
+        ),
+        (
+            &["--layers-per-window", "2", "--cycle"],
+            "--layers-per-window is for cycles on the CPU",
+        ),
+        (
+            &["--device", "cpu", "--layers-per-window", "0", "--cycle"],
+            "--layers-per-window must be at least 1",
+        ),
+        (
+            &["--checkpoint-dir", "nowhere"],
+            "--checkpoint-dir nowhere is no folder",
+        ),
+    ] {
+        let error = score(&project, arguments).bad(2);
+        assert!(error.contains(expected), "{expected}\n in {error}");
+    }
+}

@@ -6,7 +6,8 @@ use std::f64::consts::LN_2;
 use pplx::corpus::{DEFAULT_CHUNK, tokenize_file};
 use pplx::eval::{Geometry, Limits};
 use pplx::gguf::Value;
-use pplx::run::{LoadedModel, Settings, measure};
+use pplx::plan::Placement;
+use pplx::run::{Control, LoadedModel, Settings, measure};
 use pplx::tokenizer;
 
 use crate::support::tiny::{BOS, Tiny, piece_bytes, text, vocabulary};
@@ -97,9 +98,10 @@ fn cross_entropy_of_a_bigram_table() {
             geometry,
             limits: Limits::default(),
             bos,
+            placement: Placement::Cpu,
             batch: Some(3),
         };
-        let m = measure(&loaded, &tokens, settings, &mut |_| true).unwrap();
+        let m = measure(&loaded, &tokens, settings, &Control::default(), &mut |_| ()).unwrap();
         // The definition of the score, window by window.
         let (mut all, mut bytes) = (Vec::new(), 0);
         for s in &m.scores {
@@ -152,9 +154,17 @@ fn bytes_are_those_of_the_text() {
         geometry: Geometry::teacher_forced(128),
         limits: Limits::default(),
         bos: Some(BOS),
+        placement: Placement::Cpu,
         batch: None,
     };
-    let m = measure(&loaded, &tokens.ids, settings, &mut |_| true).unwrap();
+    let m = measure(
+        &loaded,
+        &tokens.ids,
+        settings,
+        &Control::default(),
+        &mut |_| (),
+    )
+    .unwrap();
     assert_eq!(m.windows.len(), 1);
     assert_eq!(m.windows[0].target_bytes, text.len() as u64 + 1);
 }

@@ -96,10 +96,6 @@ fn llama() {
                 "attention factor",
                 Tiny::llama().set("rope.scaling.attn_factor", float(1.2)),
             ),
-            (
-                "attention scale",
-                Tiny::llama().set("attention.scale", float(0.1)),
-            ),
             ("tied head", Tiny::llama().without("output.weight")),
             (
                 "norm epsilon",

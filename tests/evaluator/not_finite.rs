@@ -1,9 +1,10 @@
 //! Broken weights end in an error that says where, never in a number.
 
 use pplx::backend::{LayerWindowModel, Stage};
-use pplx::eval::{EvalError, Feed, Geometry, Layered, Limits, WindowPlan, score_windows};
+use pplx::eval::{EvalError, Feed, Geometry, Limits, WindowPlan};
 use pplx::gguf::Value;
 
+use crate::support::score_whole;
 use crate::support::tiny::{self, Tiny};
 
 /// Scores 6 windows of 16, of which the third to the last hold token 5, first at
@@ -23,14 +24,7 @@ fn error(tiny: &Tiny, threads: usize, batch: usize) -> EvalError {
         .collect();
     let plan = WindowPlan::new(tokens.len(), Geometry::llama_cpp(16), Limits::default()).unwrap();
     let feed = Feed { bos: None, batch };
-    score_windows(
-        &mut Layered(&tiny.cpu(threads)),
-        &tokens,
-        &plan,
-        feed,
-        &mut |_| true,
-    )
-    .expect_err("the weights are broken")
+    score_whole(&tiny.cpu(threads), &tokens, &plan, feed).expect_err("the weights are broken")
 }
 
 fn assert_located(name: &str, tiny: &Tiny, window: usize, position: usize, stage: Stage) {
@@ -116,7 +110,7 @@ fn ids_outside_the_vocabulary() {
         batch: 4,
     };
     let message = |tokens: &[u32]| {
-        score_windows(&mut Layered(&cpu), tokens, &plan, feed, &mut |_| true)
+        score_whole(&cpu, tokens, &plan, feed)
             .unwrap_err()
             .to_string()
     };

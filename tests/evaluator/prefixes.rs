@@ -2,7 +2,7 @@
 //! last one only go through one evaluator and get one number.
 
 use pplx::backend::cpu::CpuModel;
-use pplx::backend::{BackendError, LayerWindowModel, Stage, Target};
+use pplx::backend::{BackendError, Interrupt, LayerWindowModel, Stage, Target};
 use pplx::eval::{
     EvalError, Feed, FromLogits, Geometry, Limits, LogitsModel, PerplexityModel, Sequence,
     WindowPlan, WindowScore, score_windows,
@@ -60,7 +60,14 @@ fn run(
         max_tokens: None,
     };
     let plan = WindowPlan::new(tokens.len(), geometry, limits).unwrap();
-    score_windows(model, tokens, &plan, Feed { bos, batch: 2 }, &mut |_| true)
+    score_windows(
+        model,
+        tokens,
+        &plan,
+        Feed { bos, batch: 2 },
+        &Interrupt::default(),
+        &mut |_| (),
+    )
 }
 
 #[test]
@@ -162,13 +169,14 @@ impl PerplexityModel for LastRow<'_> {
                 .collect();
             let mut hidden = self.0.embed(&prefixes, s.n_ctx)?;
             window.reset_state();
-            window.forward(&mut hidden)?;
+            window.forward(&mut hidden, &Interrupt::default())?;
             let mut rows = 0;
             let last = prefixes.iter().zip(s.targets).map(|(prefix, &id)| {
                 rows += prefix.len();
                 Target { row: rows - 1, id }
             });
-            self.0.target_nll(&hidden, &last.collect::<Vec<_>>())
+            let last = last.collect::<Vec<_>>();
+            self.0.target_nll(&hidden, &last, &Interrupt::default())
         };
         batch.iter().map(&mut one).collect()
     }

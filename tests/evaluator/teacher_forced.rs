@@ -1,6 +1,7 @@
 //! Teacher-forced mode through the whole evaluator.
 
-use pplx::eval::{Feed, Geometry, Layered, Limits, WindowPlan, score_windows};
+use pplx::backend::{Device, Interrupt};
+use pplx::eval::{CheckpointOptions, Feed, Geometry, Layered, Limits, WindowPlan, score_layered};
 
 use crate::support::tiny::{self, BOS, Tiny};
 use crate::support::{bits, score};
@@ -77,16 +78,18 @@ fn each_batch_is_reported_in_order_and_can_stop_the_run() {
         batch: 3,
     };
     let mut seen = Vec::new();
-    let all = score_windows(&mut Layered(&cpu), &tokens, &plan, feed, &mut |new| {
-        seen.push(new.iter().map(|s| s.window.index).collect::<Vec<_>>());
-        true
+    let model = Layered::whole(Device::Cpu, &cpu);
+    let (interrupt, options) = (Interrupt::default(), CheckpointOptions::default());
+    let means = (&interrupt, &options);
+    let all = score_layered(&model, &tokens, &plan, feed, means, &mut |p| {
+        seen.push(p.new.iter().map(|s| s.window.index).collect::<Vec<_>>());
     });
-    assert_eq!(seen, [vec![0, 1, 2], vec![3, 4, 5], vec![6]]);
+    assert_eq!(seen, [vec![], vec![0, 1, 2], vec![3, 4, 5], vec![6]]);
     assert_eq!(all.unwrap().len(), 7);
-    let mut calls = 0;
-    let error = score_windows(&mut Layered(&cpu), &tokens, &plan, feed, &mut |_| {
-        calls += 1;
-        calls < 2
+    let error = score_layered(&model, &tokens, &plan, feed, means, &mut |p| {
+        if p.done == 6 {
+            interrupt.raise();
+        }
     });
     assert_eq!(
         error.unwrap_err().to_string(),

@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pplx::backend::cpu::CpuModel;
-use pplx::eval::{Feed, Layered, Limits, WindowPlan, WindowScore, score_windows};
+use pplx::backend::{Device, Interrupt};
+use pplx::eval::{
+    CheckpointOptions, EvalError, Feed, Layered, Limits, WindowPlan, WindowScore, score_layered,
+};
 use pplx::model::Model;
 
 /// A file of the shared material (`../shared`, or `PPLX_SHARED`); says loudly
@@ -95,8 +98,25 @@ pub fn score(
     };
     let plan = WindowPlan::new(tokens.len(), geometry, limits).expect("a plan");
     let feed = Feed { bos, batch };
-    score_windows(&mut Layered(cpu), tokens, &plan, feed, &mut |_| true)
-        .unwrap_or_else(|e| panic!("{e}"))
+    score_whole(cpu, tokens, &plan, feed).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Scores all layers in one window.
+pub fn score_whole(
+    cpu: &CpuModel,
+    tokens: &[u32],
+    plan: &WindowPlan,
+    feed: Feed,
+) -> Result<Vec<WindowScore>, EvalError> {
+    let means = (&Interrupt::default(), &CheckpointOptions::default());
+    score_layered(
+        &Layered::whole(Device::Cpu, cpu),
+        tokens,
+        plan,
+        feed,
+        means,
+        &mut |_| (),
+    )
 }
 
 /// Our figures in the oracle's form.

@@ -3,11 +3,12 @@
 
 use rayon::prelude::*;
 
+use super::Residency;
 use super::gemm::{self, PANEL, Product};
 use super::isa::Isa;
 use super::math::{self, LogSumExp};
 use super::{norm, weights};
-use crate::backend::{BackendError, Target};
+use crate::backend::{BackendError, Interrupt, Target};
 use crate::gguf::Gguf;
 use crate::model::Head;
 
@@ -31,6 +32,7 @@ pub(super) fn target_nll(
     head: &Head,
     hidden: &[f32],
     targets: &[Target],
+    (residency, interrupt): (Residency, &Interrupt),
 ) -> Result<Result<Vec<f64>, usize>, BackendError> {
     let n = head.weight.n_in;
     let mut rows = vec![0.0f32; targets.len() * n];
@@ -52,8 +54,13 @@ pub(super) fn target_nll(
         targets.len()
     ];
     for first in (0..head.weight.n_out).step_by(RUN) {
+        interrupt.check()?;
         let n_run = RUN.min(head.weight.n_out - first);
-        let w = weights::load(gguf, &head.weight.rows(first, n_run))?;
+        let run = head.weight.rows(first, n_run);
+        let w = weights::load(gguf, &run)?;
+        if residency == Residency::Streamed {
+            run.release(gguf);
+        }
         partials
             .par_chunks_mut(ROWS)
             .zip(rows.par_chunks(ROWS * n))

@@ -34,12 +34,21 @@ use rayon::prelude::*;
 use self::layer::LoadedLayer;
 use self::rope::RopeTable;
 use self::scratch::Pool;
-use super::{BackendError, Hidden, LayerWindow, LayerWindowModel, Stage, Target};
+use super::{BackendError, Hidden, Interrupt, LayerWindow, LayerWindowModel, Stage, Target};
 use crate::isa;
 use crate::model::{Model, Rope};
 use crate::quant;
 
 pub use isa::Isa;
+
+/// What becomes of the file's pages that have been used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Residency {
+    /// They stay mapped, as long as the system likes.
+    Mapped,
+    /// They are released.
+    Streamed,
+}
 
 /// A model on the CPU, with its worker threads.
 pub struct CpuModel {
@@ -81,6 +90,73 @@ impl CpuModel {
 
     pub fn n_threads(&self) -> usize {
         self.threads.current_num_threads()
+    }
+
+    /// The same model for files larger than memory: a layer window that is dropped
+    /// releases its pages of the file, the embedding and the head release theirs
+    /// as they go. Not one number changes.
+    pub fn streamed(&self) -> StreamedCpu<'_> {
+        // What reading the header and the norms has left.
+        self.model.gguf.release_all();
+        StreamedCpu(self)
+    }
+
+    fn layers_with(
+        &self,
+        range: Range<usize>,
+        residency: Residency,
+    ) -> Result<Box<dyn LayerWindow + '_>, BackendError> {
+        let n_layer = self.n_layer();
+        if range.start > range.end || range.end > n_layer {
+            return Err(BackendError::Layers {
+                found: range,
+                n_layer,
+            });
+        }
+        Ok(Box::new(CpuLayers {
+            cpu: self,
+            range,
+            residency,
+        }))
+    }
+
+    fn target_nll_with(
+        &self,
+        hidden: &Hidden,
+        targets: &[Target],
+        residency: Residency,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<f64>, BackendError> {
+        let n_vocab = self.n_vocab();
+        if let Some(t) = targets.iter().find(|t| t.id as usize >= n_vocab) {
+            let (sequence, position) = hidden.locate(t.row);
+            return Err(BackendError::TokenId {
+                sequence,
+                position: position + 1,
+                id: t.id,
+                n_vocab,
+            });
+        }
+        let model = &self.model;
+        let result = self.threads.install(|| {
+            let how = (residency, interrupt);
+            head::target_nll(
+                self.isa,
+                &model.gguf,
+                &model.head,
+                &hidden.data,
+                targets,
+                how,
+            )
+        })?;
+        result.map_err(|i| {
+            let (sequence, position) = hidden.locate(targets[i].row);
+            BackendError::NotFinite {
+                sequence,
+                position,
+                stage: Stage::Logits,
+            }
+        })
     }
 
     /// The table of `rope` for at least `len` positions at context `n_ctx`.
@@ -179,39 +255,57 @@ impl LayerWindowModel for CpuModel {
     }
 
     fn layers(&self, range: Range<usize>) -> Result<Box<dyn LayerWindow + '_>, BackendError> {
-        let n_layer = self.n_layer();
-        if range.start > range.end || range.end > n_layer {
-            return Err(BackendError::Layers {
-                found: range,
-                n_layer,
-            });
-        }
-        Ok(Box::new(CpuLayers { cpu: self, range }))
+        self.layers_with(range, Residency::Mapped)
     }
 
-    fn target_nll(&self, hidden: &Hidden, targets: &[Target]) -> Result<Vec<f64>, BackendError> {
-        let n_vocab = self.n_vocab();
-        if let Some(t) = targets.iter().find(|t| t.id as usize >= n_vocab) {
-            let (sequence, position) = hidden.locate(t.row);
-            return Err(BackendError::TokenId {
-                sequence,
-                position: position + 1,
-                id: t.id,
-                n_vocab,
-            });
-        }
-        let model = &self.model;
-        let result = self.threads.install(|| {
-            head::target_nll(self.isa, &model.gguf, &model.head, &hidden.data, targets)
-        })?;
-        result.map_err(|i| {
-            let (sequence, position) = hidden.locate(targets[i].row);
-            BackendError::NotFinite {
-                sequence,
-                position,
-                stage: Stage::Logits,
-            }
-        })
+    fn target_nll(
+        &self,
+        hidden: &Hidden,
+        targets: &[Target],
+        interrupt: &Interrupt,
+    ) -> Result<Vec<f64>, BackendError> {
+        self.target_nll_with(hidden, targets, Residency::Mapped, interrupt)
+    }
+}
+
+/// A [`CpuModel`] that keeps no more of the file in memory than it is using: see
+/// [`CpuModel::streamed`].
+pub struct StreamedCpu<'a>(&'a CpuModel);
+
+impl LayerWindowModel for StreamedCpu<'_> {
+    fn n_layer(&self) -> usize {
+        self.0.n_layer()
+    }
+
+    fn n_vocab(&self) -> usize {
+        self.0.n_vocab()
+    }
+
+    fn n_embd(&self) -> usize {
+        self.0.n_embd()
+    }
+
+    fn embed(&self, sequences: &[&[u32]], n_ctx: usize) -> Result<Hidden, BackendError> {
+        let hidden = self.0.embed(sequences, n_ctx);
+        let Model {
+            gguf, embedding, ..
+        } = &*self.0.model;
+        embedding.table.release(gguf);
+        hidden
+    }
+
+    fn layers(&self, range: Range<usize>) -> Result<Box<dyn LayerWindow + '_>, BackendError> {
+        self.0.layers_with(range, Residency::Streamed)
+    }
+
+    fn target_nll(
+        &self,
+        hidden: &Hidden,
+        targets: &[Target],
+        interrupt: &Interrupt,
+    ) -> Result<Vec<f64>, BackendError> {
+        self.0
+            .target_nll_with(hidden, targets, Residency::Streamed, interrupt)
     }
 }
 
@@ -220,6 +314,15 @@ impl LayerWindowModel for CpuModel {
 struct CpuLayers<'a> {
     cpu: &'a CpuModel,
     range: Range<usize>,
+    residency: Residency,
+}
+
+impl Drop for CpuLayers<'_> {
+    fn drop(&mut self) {
+        if self.residency == Residency::Streamed {
+            self.cpu.model.release_layers(self.range.clone());
+        }
+    }
 }
 
 impl LayerWindow for CpuLayers<'_> {
@@ -231,7 +334,7 @@ impl LayerWindow for CpuLayers<'_> {
     /// layer starts each from a zero state.
     fn reset_state(&mut self) {}
 
-    fn forward(&mut self, hidden: &mut Hidden) -> Result<(), BackendError> {
+    fn forward(&mut self, hidden: &mut Hidden, interrupt: &Interrupt) -> Result<(), BackendError> {
         let CpuModel {
             model,
             isa,
@@ -244,10 +347,13 @@ impl LayerWindow for CpuLayers<'_> {
         let spread = hidden.lens.len() < threads.current_num_threads();
         threads.install(|| {
             for i in self.range.clone() {
+                interrupt.check()?;
                 let layer = LoadedLayer::load(&model.gguf, &model.layers[i], |rope| {
                     self.cpu.rope_table(rope, longest, n_ctx)
                 })?;
                 let run = |(sequence, (x, carried)): (usize, (&mut [f32], &mut [f32]))| {
+                    // A layer of a large model may take a batch many seconds.
+                    interrupt.check()?;
                     scratch.with(|s| layer.apply(*isa, spread, x, carried, s));
                     self.cpu.check_finite(x, sequence, Stage::Layer(i))
                 };

@@ -1,0 +1,52 @@
+//! What measuring verbs share: where hidden states are kept, and Ctrl-C.
+
+use std::path::PathBuf;
+
+use signal_hook::consts::SIGINT;
+use signal_hook::flag;
+
+use super::Failure;
+use crate::eval::{CheckpointOptions, MIB};
+use crate::run::Control;
+
+#[derive(clap::Args)]
+pub struct ControlArgs {
+    /// Memory for the hidden states that a cycle keeps between its passes, in MiB;
+    /// the rest goes to a temporary file. Never changes a number.
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    checkpoint_memory: u64,
+
+    /// Folder of that file, which never has a name there [default: the system's,
+    /// TMPDIR].
+    #[arg(long, value_name = "DIR")]
+    checkpoint_dir: Option<PathBuf>,
+}
+
+impl ControlArgs {
+    /// From now on, Ctrl-C raises the interrupt; a second one kills the process.
+    pub fn control(&self) -> Result<Control, Failure> {
+        let mut checkpoints = CheckpointOptions {
+            memory: self.checkpoint_memory.saturating_mul(MIB),
+            ..CheckpointOptions::default()
+        };
+        if let Some(dir) = &self.checkpoint_dir {
+            if !dir.is_dir() {
+                let dir = dir.display();
+                return Err(Failure::usage(format!(
+                    "--checkpoint-dir {dir} is no folder"
+                )));
+            }
+            checkpoints.dir.clone_from(dir);
+        }
+        let control = Control {
+            checkpoints,
+            ..Control::default()
+        };
+        let raised = control.interrupt.flag();
+        // In this order: the first action sees the flag as the signal before left it.
+        flag::register_conditional_default(SIGINT, raised.clone())
+            .and_then(|_| flag::register(SIGINT, raised.clone()))
+            .map_err(|e| Failure::failed(format!("cannot handle Ctrl-C: {e}")))?;
+        Ok(control)
+    }
+}

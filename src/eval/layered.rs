@@ -1,0 +1,338 @@
+//! Scoring a model by its layer windows: all of them on each batch, or one after
+//! the other over the whole corpus.
+
+use super::checkpoint::{CheckpointOptions, Checkpoints};
+use super::geometry::WindowPlan;
+use super::model::Sequence;
+use super::score::{Batch, EvalError, Feed, Passes, Progress, WindowScore, run_passes};
+use crate::backend::{
+    Device, Interrupt, LayerSpan, LayerWindow, LayerWindowModel, Partition, Target,
+};
+
+/// Why devices and a partition do not go together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    #[error("there is no model on the device of the layer window {0}")]
+    Missing(LayerSpan),
+    #[error("the partition has {partition} layers, the model on {device} has {model}")]
+    Layers {
+        partition: usize,
+        device: Device,
+        model: usize,
+    },
+}
+
+/// A model whose layers run in windows on one or more devices. The embedding is
+/// made on the device of the first window, the head runs on that of the last.
+pub struct Layered<'a> {
+    devices: Vec<(Device, &'a dyn LayerWindowModel)>,
+    partition: Partition,
+}
+
+impl<'a> Layered<'a> {
+    /// # Errors
+    /// A layer window whose device is not there, a device with another model.
+    pub fn new(
+        devices: Vec<(Device, &'a dyn LayerWindowModel)>,
+        partition: Partition,
+    ) -> Result<Self, DeviceError> {
+        let has = |span: &LayerSpan| devices.iter().any(|(device, _)| *device == span.device);
+        if let Some(span) = partition.spans().iter().find(|span| !has(span)) {
+            return Err(DeviceError::Missing(span.clone()));
+        }
+        for (device, model) in &devices {
+            if model.n_layer() != partition.n_layer() {
+                return Err(DeviceError::Layers {
+                    partition: partition.n_layer(),
+                    device: *device,
+                    model: model.n_layer(),
+                });
+            }
+        }
+        Ok(Self { devices, partition })
+    }
+
+    /// All layers in one window on one device.
+    pub fn whole(device: Device, model: &'a dyn LayerWindowModel) -> Self {
+        Self {
+            devices: vec![(device, model)],
+            partition: Partition::whole(device, model.n_layer()),
+        }
+    }
+
+    pub fn partition(&self) -> &Partition {
+        &self.partition
+    }
+
+    /// The model on a device that a layer window names.
+    fn on(&self, span: &LayerSpan) -> Result<&'a dyn LayerWindowModel, EvalError> {
+        let mut devices = self.devices.iter();
+        let found = devices.find(|(device, _)| *device == span.device);
+        found
+            .map(|(_, model)| *model)
+            .ok_or_else(|| DeviceError::Missing(span.clone()).into())
+    }
+}
+
+/// Scores every window of `plan` over `tokens`, in order, calling `each` before
+/// each pass and after each batch of corpus windows.
+///
+/// A partition that cycles takes one pass a layer window: the first embeds, each
+/// leaves its hidden states to the next, the last runs the head. Every other
+/// partition takes one pass. Both yield the same bits.
+///
+/// # Errors
+/// Values that are not finite, ids outside the vocabulary, hidden states that
+/// cannot be kept, interruption.
+pub fn score_layered(
+    model: &Layered,
+    tokens: &[u32],
+    plan: &WindowPlan,
+    feed: Feed,
+    (interrupt, checkpoints): (&Interrupt, &CheckpointOptions),
+    each: &mut dyn FnMut(Progress),
+) -> Result<Vec<WindowScore>, EvalError> {
+    let rows = plan.windows().iter().map(|w| w.len - 1).sum();
+    let mut passes = LayerPasses {
+        model,
+        passes: model.partition.passes(),
+        windows: Vec::new(),
+        states: Checkpoints::new(checkpoints.clone(), rows),
+        interrupt,
+    };
+    run_passes(&mut passes, tokens, plan, feed, interrupt, each)
+}
+
+struct LayerPasses<'a> {
+    model: &'a Layered<'a>,
+    passes: Vec<&'a [LayerSpan]>,
+    /// The layer windows of the current pass.
+    windows: Vec<Box<dyn LayerWindow + 'a>>,
+    states: Checkpoints,
+    interrupt: &'a Interrupt,
+}
+
+impl Passes for LayerPasses<'_> {
+    fn count(&self) -> usize {
+        self.passes.len()
+    }
+
+    fn begin(&mut self, pass: usize) -> Result<(), EvalError> {
+        // The old ones leave their devices before the new ones come.
+        self.windows.clear();
+        for span in self.passes[pass] {
+            let window = self.model.on(span)?.layers(span.layers.clone());
+            self.windows.push(window.map_err(EvalError::Backend)?);
+        }
+        Ok(())
+    }
+
+    fn batch(&mut self, pass: usize, batch: &Batch) -> Result<Option<Vec<Vec<f64>>>, EvalError> {
+        let (first, last) = (pass == 0, pass + 1 == self.passes.len());
+        let spans = self.passes[pass];
+        let (Some(first_span), Some(last_span)) = (spans.first(), spans.last()) else {
+            return Ok(None);
+        };
+        let sequences = batch.sequences();
+        // Whole-device runs keep nothing and need no tags.
+        let tags = match first && last {
+            true => Vec::new(),
+            false => batch.tags(),
+        };
+        let mut hidden = if first {
+            let tokens: Vec<&[u32]> = sequences.iter().map(|s| s.tokens).collect();
+            let embedding = self.model.on(first_span)?;
+            let n_ctx = sequences.iter().map(|s| s.n_ctx).max().unwrap_or(0);
+            embedding
+                .embed(&tokens, n_ctx)
+                .map_err(EvalError::Backend)?
+        } else {
+            let (kept, hidden) = self.states.take(batch.index)?;
+            let wrong = |i: &usize| kept.get(*i) != tags.get(*i);
+            if let Some(i) = (0..batch.windows.len()).find(wrong) {
+                let window = batch.windows[i].index;
+                return Err(EvalError::Replay { window, pass });
+            }
+            hidden
+        };
+        for window in &mut self.windows {
+            window.reset_state();
+            window
+                .forward(&mut hidden, self.interrupt)
+                .map_err(EvalError::Backend)?;
+        }
+        if !last {
+            self.states.put(batch.index, tags, hidden)?;
+            return Ok(None);
+        }
+        let targets = targets(&sequences);
+        let nll = self
+            .model
+            .on(last_span)?
+            .target_nll(&hidden, &targets, self.interrupt);
+        let nll = nll.map_err(EvalError::Backend)?;
+        let mut rest = nll.as_slice();
+        let each = sequences.iter().map(|s| {
+            let (head, tail) = rest.split_at(s.targets.len());
+            rest = tail;
+            head.to_vec()
+        });
+        Ok(Some(each.collect()))
+    }
+}
+
+/// The targets of all sequences, by their rows in the batch.
+fn targets(sequences: &[Sequence]) -> Vec<Target> {
+    let mut targets = Vec::with_capacity(sequences.iter().map(|s| s.targets.len()).sum());
+    let mut first_row = 0;
+    for s in sequences {
+        let rows = first_row + s.first_target - 1..;
+        targets.extend(rows.zip(s.targets).map(|(row, &id)| Target { row, id }));
+        first_row += s.tokens.len();
+    }
+    targets
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use super::*;
+    use crate::backend::{BackendError, Hidden};
+    use crate::eval::{Geometry, Limits};
+
+    /// Two layers; a hidden state is a token's id, which each layer doubles.
+    struct Doubling;
+
+    struct Double(Range<usize>);
+
+    impl LayerWindowModel for Doubling {
+        fn n_layer(&self) -> usize {
+            2
+        }
+
+        fn n_vocab(&self) -> usize {
+            1000
+        }
+
+        fn n_embd(&self) -> usize {
+            1
+        }
+
+        fn embed(&self, sequences: &[&[u32]], n_ctx: usize) -> Result<Hidden, BackendError> {
+            Ok(Hidden {
+                data: sequences.concat().iter().map(|&id| id as f32).collect(),
+                width: 1,
+                carried: Vec::new(),
+                lens: sequences.iter().map(|s| s.len()).collect(),
+                n_ctx,
+            })
+        }
+
+        fn layers(&self, range: Range<usize>) -> Result<Box<dyn LayerWindow + '_>, BackendError> {
+            Ok(Box::new(Double(range)))
+        }
+
+        fn target_nll(
+            &self,
+            hidden: &Hidden,
+            targets: &[Target],
+            _interrupt: &Interrupt,
+        ) -> Result<Vec<f64>, BackendError> {
+            Ok(targets.iter().map(|t| hidden.data[t.row].into()).collect())
+        }
+    }
+
+    impl LayerWindow for Double {
+        fn range(&self) -> Range<usize> {
+            self.0.clone()
+        }
+
+        fn reset_state(&mut self) {}
+
+        fn forward(&mut self, hidden: &mut Hidden, _: &Interrupt) -> Result<(), BackendError> {
+            let factor = (1u32 << self.0.len()) as f32;
+            hidden.data.iter_mut().for_each(|x| *x *= factor);
+            Ok(())
+        }
+    }
+
+    /// A cycle in which two slots change places after the first pass.
+    struct Swapping<'a>(LayerPasses<'a>, usize, usize);
+
+    impl Passes for Swapping<'_> {
+        fn count(&self) -> usize {
+            self.0.count()
+        }
+
+        fn begin(&mut self, pass: usize) -> Result<(), EvalError> {
+            if pass == 1 {
+                self.0.states.swap(self.1, self.2);
+            }
+            self.0.begin(pass)
+        }
+
+        fn batch(
+            &mut self,
+            pass: usize,
+            batch: &Batch,
+        ) -> Result<Option<Vec<Vec<f64>>>, EvalError> {
+            self.0.batch(pass, batch)
+        }
+    }
+
+    #[test]
+    fn hidden_states_of_another_window_are_noticed() {
+        let tokens: Vec<u32> = (0..40).collect();
+        let plan = WindowPlan::new(40, Geometry::teacher_forced(10), Limits::default()).unwrap();
+        let partition = Partition::cycle(Device::Cpu, 2, 1);
+        let model = Layered::new(vec![(Device::Cpu, &Doubling)], partition).unwrap();
+        let interrupt = Interrupt::default();
+        for memory in [0, 1000] {
+            let run = |a, b| {
+                let options = CheckpointOptions {
+                    memory,
+                    ..CheckpointOptions::default()
+                };
+                let passes = LayerPasses {
+                    model: &model,
+                    passes: model.partition.passes(),
+                    windows: Vec::new(),
+                    states: Checkpoints::new(options, 36),
+                    interrupt: &interrupt,
+                };
+                let feed = Feed {
+                    bos: None,
+                    batch: 1,
+                };
+                let mut passes = Swapping(passes, a, b);
+                run_passes(&mut passes, &tokens, &plan, feed, &interrupt, &mut |_| ())
+            };
+            let good = run(0, 0).unwrap();
+            // The target at position 1 of window 3 is scored from the id 30.
+            assert_eq!((good.len(), good[3].nll[0]), (4, 120.0));
+            let error = run(1, 3).unwrap_err();
+            assert_eq!(error, EvalError::Replay { window: 1, pass: 1 });
+            assert_eq!(
+                error.to_string(),
+                "the hidden states kept for window 1 belong to other tokens than pass 1 evaluates"
+            );
+        }
+    }
+
+    #[test]
+    fn devices_that_do_not_fit() {
+        let new = |device, partition| {
+            let error = Layered::new(vec![(device, &Doubling)], partition).err();
+            error.map(|e| e.to_string()).unwrap_or_default()
+        };
+        assert_eq!(
+            new(Device::Cpu, Partition::whole(Device::Cuda, 2)),
+            "there is no model on the device of the layer window cuda[0,2)"
+        );
+        assert_eq!(
+            new(Device::Cpu, Partition::whole(Device::Cpu, 3)),
+            "the partition has 3 layers, the model on cpu has 2"
+        );
+    }
+}

@@ -1,0 +1,9 @@
+//! Layer windows: however the layers are cut and whatever is kept where, the
+//! numbers are those of the whole device.
+
+mod corruption;
+mod interruption;
+mod partitions;
+mod probe;
+#[path = "../support/mod.rs"]
+mod support;

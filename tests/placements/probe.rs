@@ -1,0 +1,102 @@
+//! A device between the evaluator and the CPU, which can be made to misbehave.
+
+use std::ops::Range;
+
+use pplx::backend::cpu::CpuModel;
+use pplx::backend::{
+    BackendError, Device, Hidden, Interrupt, LayerWindow, LayerWindowModel, Partition, Target,
+};
+use pplx::eval::{CheckpointOptions, Feed, Layered, WindowPlan, WindowScore, score_layered};
+
+/// The CPU with a recurrent state on top: each batch's last value is added to the
+/// next batch of the same layer window, unless the state is reset between them.
+pub struct Probe<'a> {
+    pub cpu: &'a CpuModel,
+    /// Whether `reset_state` does nothing.
+    pub leaks: bool,
+    /// Changes the hidden states after the layers up to the given one.
+    pub after: &'a (dyn Fn(usize, &mut Hidden) + Sync),
+}
+
+struct Window<'a> {
+    inner: Box<dyn LayerWindow + 'a>,
+    probe: &'a Probe<'a>,
+    state: f32,
+}
+
+impl LayerWindowModel for Probe<'_> {
+    fn n_layer(&self) -> usize {
+        self.cpu.n_layer()
+    }
+
+    fn n_vocab(&self) -> usize {
+        self.cpu.n_vocab()
+    }
+
+    fn n_embd(&self) -> usize {
+        self.cpu.n_embd()
+    }
+
+    fn embed(&self, sequences: &[&[u32]], n_ctx: usize) -> Result<Hidden, BackendError> {
+        self.cpu.embed(sequences, n_ctx)
+    }
+
+    fn layers(&self, range: Range<usize>) -> Result<Box<dyn LayerWindow + '_>, BackendError> {
+        Ok(Box::new(Window {
+            inner: self.cpu.layers(range)?,
+            probe: self,
+            state: 0.0,
+        }))
+    }
+
+    fn target_nll(
+        &self,
+        hidden: &Hidden,
+        targets: &[Target],
+        interrupt: &Interrupt,
+    ) -> Result<Vec<f64>, BackendError> {
+        self.cpu.target_nll(hidden, targets, interrupt)
+    }
+}
+
+impl LayerWindow for Window<'_> {
+    fn range(&self) -> Range<usize> {
+        self.inner.range()
+    }
+
+    fn reset_state(&mut self) {
+        if !self.probe.leaks {
+            self.state = 0.0;
+        }
+        self.inner.reset_state();
+    }
+
+    fn forward(&mut self, hidden: &mut Hidden, interrupt: &Interrupt) -> Result<(), BackendError> {
+        for x in hidden.data.iter_mut().step_by(2) {
+            *x += self.state;
+        }
+        self.inner.forward(hidden, interrupt)?;
+        self.state = hidden.data.last().copied().unwrap_or(0.0);
+        (self.probe.after)(self.range().end, hidden);
+        Ok(())
+    }
+}
+
+/// Scores with one model standing in for every device.
+pub fn score_on(
+    model: &dyn LayerWindowModel,
+    partition: Partition,
+    tokens: &[u32],
+    plan: &WindowPlan,
+    feed: Feed,
+    memory: u64,
+) -> Vec<WindowScore> {
+    let devices = vec![(Device::Cpu, model), (Device::Cuda, model)];
+    let model = Layered::new(devices, partition).unwrap_or_else(|e| panic!("{e}"));
+    let options = CheckpointOptions {
+        memory,
+        ..CheckpointOptions::default()
+    };
+    let means = (&Interrupt::default(), &options);
+    score_layered(&model, tokens, plan, feed, means, &mut |_| ()).unwrap_or_else(|e| panic!("{e}"))
+}
