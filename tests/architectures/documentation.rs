@@ -89,6 +89,17 @@ Supported, but with a case too large to keep here (`tests/fixtures/relatives/mak
         NOT_KEPT.join(", ")
     );
     out += "
+## What is left
+
+Architectures of llama.cpp that are refused by name, and why they are not here yet:
+
+| architectures | reason |
+| --- | --- |
+";
+    for (names, reason) in LEFT {
+        out += &format!("| {names} | {reason} |\n");
+    }
+    out += "
 ## What is refused
 
 Nothing is left out in silence. A file of another architecture is refused, and so are missing tensors, tensors of another shape than the hyper-parameters say, and tensors that nothing uses. Each line is a test:
@@ -115,6 +126,47 @@ fn documentation() {
     }
     assert_eq!(document, committed, "docs/models.md is not up to date");
 }
+
+/// What llama.cpp has and we have not.
+const LEFT: [(&str, &str); 10] = [
+    (
+        "gemma3n, gemma4",
+        "KV shared between layers, embeddings for each layer, head widths that differ by layer",
+    ),
+    ("bloom, mpt, refact, jais, baichuan 13B", "ALiBi"),
+    (
+        "smallthinker, grok",
+        "routers that read or cap something else",
+    ),
+    (
+        "dbrx, arctic, openelm, plamo, plamo3, plm, chameleon, cogvlm, deepseek2-ocr, granite_swa, \
+         graniteswitch, afmoe, grovemoe, hy_v3, laguna, mimo2, step35, spark2_5, talkie, \
+         muse-glimmer, maple",
+        "not attempted",
+    ),
+    ("nanbeige, hrm_text", "layers that run in loops"),
+    (
+        "deepseek32, deepseek4, glm-dsa, glm5-next, dots3note, minimax-m3, hy_v4, qwen4exp",
+        "sparse or compressed attention",
+    ),
+    (
+        "bailingmoe3, kimi-linear, kimi-k3, minimax-01, plamo2, rwkv6qwen2, arwkv7",
+        "recurrent or linear layers that differ from those here",
+    ),
+    (
+        "bert, nomic-bert, nomic-bert-moe, jina-bert-v2, jina-bert-v3, modern-bert, neo-bert, \
+         eurobert, gemma-embedding, llama-embed, t5, t5encoder",
+        "no causal language models",
+    ),
+    (
+        "dream, llada, llada-moe, rnd1",
+        "diffusion: no left-to-right likelihood",
+    ),
+    (
+        "clip, wavtokenizer-dec, pockettts, qwen3tts, eagle3, dflash, gemma4-assistant",
+        "no text models, or drafts for others",
+    ),
+];
 
 /// llama.cpp knows Baichuan 7B by its 32 layers, which make a case too large to
 /// keep: `make.py` makes it, and `PPLX_RELATIVES` names its folder.
