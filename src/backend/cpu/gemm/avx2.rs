@@ -1,11 +1,12 @@
-//! The kernel for AVX2 and FMA: 6 rows × 16 columns in 12 registers, twice a panel.
+//! The kernel for AVX2 and FMA: 3 rows × 16 columns, twice a panel: 6 registers for a
+//! block's sums, 6 for the totals.
 
 use std::arch::x86_64::*;
 
 use super::{Isa, K_BLOCK, Level, PANEL, Tile};
 
 /// Rows of a tile.
-pub(super) const ROWS: usize = 6;
+pub(super) const ROWS: usize = 3;
 
 /// Computes up to [`ROWS`] rows of a panel.
 pub(super) fn tile(isa: Isa, t: Tile, out: &mut [f32], out_stride: usize) {
@@ -25,7 +26,7 @@ pub(super) fn tile(isa: Isa, t: Tile, out: &mut [f32], out_stride: usize) {
             } }
         };
     }
-    dispatch!(1 2 3 4 5 6)
+    dispatch!(1 2 3)
 }
 
 #[target_feature(enable = "avx2,fma")]
@@ -38,14 +39,13 @@ unsafe fn rows<const N: usize>(
     out_stride: usize,
 ) {
     const HALF: usize = 16;
-    let mut k0 = 0;
-    loop {
-        let k1 = n_k.min(k0 + K_BLOCK);
+    // SAFETY: `k < n_k` and `r < N` stay within the caller's bounds.
+    unsafe {
         for col in (0..PANEL).step_by(HALF) {
-            let mut sum = [[_mm256_setzero_ps(); 2]; N];
-            // SAFETY: `k < n_k` and `r < N` stay within the caller's bounds.
-            unsafe {
-                for k in k0..k1 {
+            let mut total = [[_mm256_setzero_ps(); 2]; N];
+            for k0 in (0..n_k).step_by(K_BLOCK) {
+                let mut sum = [[_mm256_setzero_ps(); 2]; N];
+                for k in k0..n_k.min(k0 + K_BLOCK) {
                     let w0 = _mm256_loadu_ps(w.add(k * PANEL + col));
                     let w1 = _mm256_loadu_ps(w.add(k * PANEL + col + 8));
                     for (r, s) in sum.iter_mut().enumerate() {
@@ -54,22 +54,15 @@ unsafe fn rows<const N: usize>(
                         s[1] = _mm256_fmadd_ps(x, w1, s[1]);
                     }
                 }
-                for (r, s) in sum.iter().enumerate() {
-                    for (half, &s) in s.iter().enumerate() {
-                        let out = out.add(r * out_stride + col + 8 * half);
-                        let total = if k0 == 0 {
-                            s
-                        } else {
-                            _mm256_add_ps(_mm256_loadu_ps(out), s)
-                        };
-                        _mm256_storeu_ps(out, total);
-                    }
+                for (t, s) in total.iter_mut().zip(sum) {
+                    t[0] = _mm256_add_ps(t[0], s[0]);
+                    t[1] = _mm256_add_ps(t[1], s[1]);
                 }
             }
-        }
-        k0 = k1;
-        if k0 == n_k {
-            break;
+            for (r, t) in total.into_iter().enumerate() {
+                _mm256_storeu_ps(out.add(r * out_stride + col), t[0]);
+                _mm256_storeu_ps(out.add(r * out_stride + col + 8), t[1]);
+            }
         }
     }
 }

@@ -19,7 +19,7 @@ use super::isa::{Isa, Level};
 /// Columns (outputs) in a panel.
 pub const PANEL: usize = 32;
 /// Terms that are summed before they join the total; short sums round less.
-const K_BLOCK: usize = 256;
+const K_BLOCK: usize = 16;
 
 /// A matrix in panels: panel `p` holds, for each `k`, the elements of the
 /// outputs `[32p, 32p + 32)`; outputs beyond `n_out` are zero.

@@ -7,11 +7,7 @@ pub(super) fn panel(t: Tile, out: &mut [f32], out_stride: usize, width: usize) {
     for r in 0..t.n_rows {
         let x = &t.x[r * t.x_stride..][..t.n_k()];
         let mut total = [0.0f32; PANEL];
-        for (b, (x, w)) in x
-            .chunks(K_BLOCK)
-            .zip(t.w.chunks(K_BLOCK * PANEL))
-            .enumerate()
-        {
+        for (x, w) in x.chunks(K_BLOCK).zip(t.w.chunks(K_BLOCK * PANEL)) {
             let mut sum = [0.0f32; PANEL];
             for (x, w) in x.iter().zip(w.as_chunks::<PANEL>().0) {
                 for (s, w) in sum.iter_mut().zip(w) {
@@ -19,7 +15,7 @@ pub(super) fn panel(t: Tile, out: &mut [f32], out_stride: usize, width: usize) {
                 }
             }
             for (t, s) in total.iter_mut().zip(sum) {
-                *t = if b == 0 { s } else { *t + s };
+                *t += s;
             }
         }
         out[r * out_stride..][..width].copy_from_slice(&total[..width]);
