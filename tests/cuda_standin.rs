@@ -44,4 +44,3 @@ fn vectors_add() {
         assert_eq!(*s, 2.0 * i as f32);
     }
 }
-
