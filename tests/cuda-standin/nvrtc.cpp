@@ -111,7 +111,7 @@ void dynamic_shared(std::string &s) {
     for (size_t at = 0; (at = find_word(s, "extern", at)) != std::string::npos; at += 6) {
         size_t end = s.find(';', at);
         size_t shared = find_word(s, "thread_local", at);
-        if (shared > end) continue;
+        if (shared > end || s.find_first_of("{\"", at) < shared) continue;
         size_t open = s.rfind('[', end);
         if (open == std::string::npos || open < shared) continue;
         size_t name_end = open;
