@@ -236,7 +236,7 @@ int compile(Program &p, const std::vector<std::string> &options) {
         std::vector<std::string> back = {"g++", "-x", "c++-cpp-output", "-std=gnu++17", "-O2", "-w", "-shared",
                                          "-fPIC", "-fno-math-errno", "-fno-trapping-math",
                                          "-fno-strict-aliasing", "-fno-exceptions", "-fno-rtti",
-                                         "-fno-stack-protector", contract};
+                                         "-fno-stack-protector", "-fstack-clash-protection", contract};
         std::stringstream host(STANDIN_HOST_FLAGS);
         for (std::string f; host >> f;) back.push_back(f);
         back.insert(back.end(), {directory + "/unit.ii", "-o", directory + "/unit.so", "-x", "none",
