@@ -1,6 +1,7 @@
 // Threads of a block as fibres. A thread runs until it must wait for others;
 // one that never waits costs no switch: the next starts on the same stack.
 #include "block.h"
+#include "control.h"
 #include "fiber.h"
 #include "memory.h"
 #include "status.h"
@@ -102,8 +103,6 @@ Runner::Runner() {
     shared_map_ = static_cast<char *>(mmap(nullptr, shared_bytes + 4096, PROT_READ | PROT_WRITE,
                                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     mprotect(shared_map_ + shared_bytes, 4096, PROT_NONE);
-    const char *order = getenv("STANDIN_ORDER");
-    reverse_ = order && !strcmp(order, "reverse");
 }
 
 Fiber *Runner::take_fiber() {
@@ -348,6 +347,7 @@ Failure Runner::fault_failure() const {
 
 Failure Runner::run(const Launch &launch, size_t block) {
     launch_ = &launch;
+    reverse_ = reversed();
     n_ = launch.block.x * launch.block.y * launch.block.z;
     if (threads_.size() < n_) threads_.resize(n_);
     warps_.assign((n_ + 31) / 32, Warp{});

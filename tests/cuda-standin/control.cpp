@@ -2,6 +2,7 @@
 #include "memory.h"
 #include "status.h"
 #include "stream.h"
+#include "team.h"
 
 #include <atomic>
 #include <cstdlib>
@@ -14,6 +15,7 @@ std::atomic<long long> calls_left{0}; // until the device is lost; 0: never
 std::atomic<long long> launches_left{0};
 std::atomic<unsigned long long> launches{0};
 std::atomic<bool> lost{false};
+std::atomic<bool> reverse_order{false};
 
 std::mutex words_mutex;
 std::map<int, std::string> &words() {
@@ -45,6 +47,8 @@ int enter_call() {
     return sticky();
 }
 
+bool reversed() { return reverse_order; }
+
 bool launch_fails() {
     launches++;
     return launches_left && --launches_left == 0;
@@ -62,6 +66,9 @@ void standin_reset_peak(void) { memory().reset_peak(); }
 uint64_t standin_live_allocations(void) { return memory().live(); }
 uint64_t standin_allocations(void) { return memory().allocations(); }
 uint64_t standin_launches(void) { return launches; }
+// What a kernel computes must not depend on these two.
+void standin_set_reverse(uint64_t on) { reverse_order = on != 0; }
+void standin_set_host_threads(uint64_t n) { set_host_threads(n); }
 // The n-th from now on, 1 being the next; 0 takes it back.
 void standin_fail_allocation(uint64_t n) { memory().fail_allocation(n); }
 void standin_fail_launch(uint64_t n) { launches_left = (long long)n; }
