@@ -6,6 +6,7 @@
 #include "memory.h"
 #include "status.h"
 
+#include <algorithm>
 #include <csetjmp>
 #include <csignal>
 #include <cstdint>
@@ -61,8 +62,9 @@ private:
     void wait(Waits what);
     void resume(unsigned t);
     int pick();
-    bool complete_warp(unsigned w);
-    void combine(unsigned w, unsigned mask);
+    void release(unsigned w, unsigned group);
+    void release_complete(unsigned w);
+    void combine(unsigned w, unsigned group);
     Fiber *take_fiber();
     void reset_fibers();
     std::string where() const;
@@ -137,7 +139,7 @@ void Runner::thread_loop() {
         threads_[ended].waits = Waits::exited;
         warps_[w].alive &= ~(1u << (ended % 32));
         live_--;
-        if (warps_[w].arrived) complete_warp(w);
+        if (warps_[w].arrived) release_complete(w);
         int next = pick();
         if (next < 0) {
             if (live_) fail(cuda_launch_failed, deadlock());
@@ -225,77 +227,88 @@ uint64_t Runner::warp(int collective, unsigned mask, uint64_t value, unsigned ar
     t.argument = argument, t.width = width, t.line = line;
     t.waits = Waits::warp;
     warps_[w].arrived |= lane;
-    complete_warp(w);
-    if (t.waits == Waits::no)
+    unsigned group = mask & warps_[w].alive;
+    if ((warps_[w].arrived & group) == group) {
+        release(w, group);
         warps_[w].ready &= ~lane; // goes on at once
-    else
+    } else {
         wait(Waits::warp);
+    }
     return t.value;
 }
 
-// Releases each group of lanes that has arrived as a whole.
-bool Runner::complete_warp(unsigned w) {
-    Warp &warp = warps_[w];
-    bool any = false;
-    for (unsigned left = warp.arrived; left;) {
-        unsigned mask = threads_[w * 32 + unsigned(__builtin_ctz(left))].mask & warp.alive;
-        left &= left - 1;
-        if ((warp.arrived & mask) != mask) continue;
-        combine(w, mask);
-        warp.arrived &= ~mask;
-        warp.ready |= mask;
-        left &= ~mask;
-        any = true;
-    }
-    return any;
+void Runner::release(unsigned w, unsigned group) {
+    combine(w, group);
+    warps_[w].arrived &= ~group;
+    warps_[w].ready |= group;
 }
 
-void Runner::combine(unsigned w, unsigned mask) {
+// After a lane has returned: others may have waited for it alone.
+void Runner::release_complete(unsigned w) {
+    for (unsigned left = warps_[w].arrived; left; left &= left - 1) {
+        unsigned lane = unsigned(__builtin_ctz(left));
+        unsigned group = threads_[w * 32 + lane].mask & warps_[w].alive;
+        if ((warps_[w].arrived & group) == group && (warps_[w].arrived >> lane & 1)) release(w, group);
+    }
+}
+
+namespace {
+
+// `v` joined to what the lanes before it came to.
+uint64_t reduce(int collective, uint64_t so_far, uint64_t v, bool first) {
+    auto u = uint32_t(v), past = uint32_t(so_far);
+    if (first) return u;
+    switch (collective) {
+    case STANDIN_REDUCE_ADD: return uint32_t(past + u);
+    case STANDIN_REDUCE_MIN_SIGNED: return uint32_t(std::min(int32_t(past), int32_t(u)));
+    case STANDIN_REDUCE_MAX_SIGNED: return uint32_t(std::max(int32_t(past), int32_t(u)));
+    case STANDIN_REDUCE_MIN_UNSIGNED: return std::min(past, u);
+    case STANDIN_REDUCE_MAX_UNSIGNED: return std::max(past, u);
+    case STANDIN_REDUCE_AND: return past & u;
+    case STANDIN_REDUCE_OR: return past | u;
+    default: return past ^ u;
+    }
+}
+
+unsigned source_lane(int collective, unsigned lane, unsigned argument, unsigned width) {
+    unsigned base = lane & ~(width - 1), end = base + width;
+    switch (collective) {
+    case STANDIN_SHUFFLE_INDEX: return base + (argument & (width - 1));
+    case STANDIN_SHUFFLE_UP: return lane < base + argument ? lane : lane - argument;
+    case STANDIN_SHUFFLE_DOWN: return argument < end - lane ? lane + argument : lane;
+    default: return (lane ^ argument) < end ? lane ^ argument : lane;
+    }
+}
+
+} // namespace
+
+void Runner::combine(unsigned w, unsigned group) {
     Thread *t = &threads_[w * 32];
-    const Thread &first = t[__builtin_ctz(mask)];
+    const Thread &first = t[__builtin_ctz(group)];
+    int collective = first.collective;
     uint64_t values[32], total = 0;
-    bool started = false;
-    for (unsigned m = mask; m; m &= m - 1) {
+    for (unsigned m = group; m; m &= m - 1) {
         unsigned lane = unsigned(__builtin_ctz(m));
-        if (t[lane].collective != first.collective || t[lane].line != first.line ||
-            t[lane].mask != first.mask)
+        if (t[lane].collective != collective || t[lane].line != first.line || t[lane].mask != first.mask)
             fail(cuda_illegal_instruction,
                  where() + "lanes of a warp met in different operations, at lines " +
                      std::to_string(first.line) + " and " + std::to_string(t[lane].line));
-        uint64_t v = values[lane] = t[lane].value;
-        auto s = int32_t(v), so_far = int32_t(total);
-        auto u = uint32_t(v), u_so_far = uint32_t(total);
-        switch (first.collective) {
-        case STANDIN_BALLOT: total |= uint64_t(v != 0) << lane; break;
-        case STANDIN_REDUCE_ADD: total = uint32_t(u + u_so_far); break;
-        case STANDIN_REDUCE_MIN_SIGNED: total = uint32_t(started && so_far < s ? so_far : s); break;
-        case STANDIN_REDUCE_MAX_SIGNED: total = uint32_t(started && so_far > s ? so_far : s); break;
-        case STANDIN_REDUCE_MIN_UNSIGNED: total = started && u_so_far < u ? u_so_far : u; break;
-        case STANDIN_REDUCE_MAX_UNSIGNED: total = started && u_so_far > u ? u_so_far : u; break;
-        case STANDIN_REDUCE_AND: total = started ? (u_so_far & u) : u; break;
-        case STANDIN_REDUCE_OR: total = u_so_far | u; break;
-        case STANDIN_REDUCE_XOR: total = u_so_far ^ u; break;
-        default: break;
-        }
-        started = true;
+        values[lane] = t[lane].value;
+        t[lane].waits = Waits::no;
+        if (collective == STANDIN_BALLOT)
+            total |= uint64_t(values[lane] != 0) << lane;
+        else if (collective > STANDIN_BALLOT)
+            total = reduce(collective, total, values[lane], m == group);
     }
-    for (unsigned m = mask; m; m &= m - 1) {
+    for (unsigned m = group; m; m &= m - 1) {
         unsigned lane = unsigned(__builtin_ctz(m));
-        Thread &to = t[lane];
-        unsigned base = lane & ~(to.width - 1), end = base + to.width, source = lane;
-        switch (to.collective) {
-        case STANDIN_SHUFFLE_INDEX: source = base + (to.argument & (to.width - 1)); break;
-        case STANDIN_SHUFFLE_UP: source = lane < base + to.argument ? lane : lane - to.argument; break;
-        case STANDIN_SHUFFLE_DOWN: source = to.argument < end - lane ? lane + to.argument : lane; break;
-        case STANDIN_SHUFFLE_XOR: source = (lane ^ to.argument) < end ? lane ^ to.argument : lane; break;
-        default: break;
+        if (collective > STANDIN_SHUFFLE_XOR) {
+            t[lane].value = total;
+            continue;
         }
+        unsigned source = source_lane(collective, lane, t[lane].argument, t[lane].width);
         // From a lane that takes no part: undefined on the device, poison here.
-        if (to.collective <= STANDIN_SHUFFLE_XOR)
-            to.value = mask >> source & 1 ? values[source] : ~uint64_t(0);
-        else
-            to.value = total;
-        to.waits = Waits::no;
+        t[lane].value = group >> source & 1 ? values[source] : ~uint64_t(0);
     }
 }
 
