@@ -3,6 +3,7 @@
 //! corpora or statistics.
 
 pub mod cpu;
+pub mod cuda;
 mod interrupt;
 mod partition;
 
@@ -115,6 +116,8 @@ pub enum BackendError {
     Quant(#[from] crate::quant::QuantError),
     #[error("cannot start worker threads: {0}")]
     Threads(String),
+    #[error(transparent)]
+    Cuda(#[from] cuda::CudaError),
     #[error("interrupted")]
     Interrupted,
 }
@@ -146,6 +149,10 @@ pub trait LayerWindowModel: Send + Sync {
     /// # Errors
     /// A range outside the model, weights that cannot be decoded.
     fn layers(&self, range: Range<usize>) -> Result<Box<dyn LayerWindow + '_>, BackendError>;
+
+    /// Says that `layers` will be asked for these next, while others compute. A
+    /// device may begin to load them where it has room; nothing depends on it.
+    fn prefetch(&self, _range: Range<usize>) {}
 
     /// Negative log-likelihoods of the targets in nats, each from a log-softmax
     /// over the whole vocabulary in f64; the logits are never stored together.

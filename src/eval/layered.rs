@@ -124,6 +124,9 @@ impl Passes for LayerPasses<'_> {
             let window = self.model.on(span)?.layers(span.layers.clone());
             self.windows.push(window.map_err(EvalError::Backend)?);
         }
+        for span in self.passes.get(pass + 1).into_iter().copied().flatten() {
+            self.model.on(span)?.prefetch(span.layers.clone());
+        }
         Ok(())
     }
 

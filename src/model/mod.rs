@@ -360,3 +360,11 @@ impl Heads {
         start..i + 1
     }
 }
+
+impl Temperature {
+    /// The factor at a position.
+    pub fn at(&self, position: usize) -> f32 {
+        let steps = ((position as f32 + self.offset) / self.floor).floor();
+        1.0 + self.scale * (steps + 1.0).ln()
+    }
+}

@@ -89,6 +89,14 @@ impl<'a> Rows<'a> {
         let row = self.first + i / self.run * self.step + i % self.run;
         &self.blocks[row * self.row_bytes..][..self.row_bytes]
     }
+
+    /// The blocks of the first `n` rows, in as few pieces as they are stored in.
+    pub fn contiguous(self, n: usize) -> impl Iterator<Item = &'a [u8]> {
+        (0..n).step_by(self.run).map(move |i| {
+            let (start, n_rows) = (self.first + i / self.run * self.step, self.run.min(n - i));
+            &self.blocks[start * self.row_bytes..][..n_rows * self.row_bytes]
+        })
+    }
 }
 
 /// A small tensor, decoded: norm weights, biases, factors.

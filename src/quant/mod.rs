@@ -39,6 +39,19 @@ pub fn is_supported(ty: BlockType) -> bool {
     !matches!(ty, Q8_1 | I8 | I16 | I32 | I64 | F64)
 }
 
+/// The codebooks of the IQ types, one after the other: IQ2_XXS, IQ2_XS, IQ2_S,
+/// IQ3_XXS, IQ3_S, IQ1_S, for decoders that run elsewhere.
+pub(crate) fn codebooks() -> Vec<i8> {
+    let mut all = Vec::new();
+    all.extend(grids::IQ2_XXS.as_flattened());
+    all.extend(grids::IQ2_XS.as_flattened());
+    all.extend(grids::IQ2_S.as_flattened());
+    all.extend(grids::IQ3_XXS.as_flattened());
+    all.extend(grids::IQ3_S.as_flattened());
+    all.extend(grids::IQ1_S.as_flattened());
+    all
+}
+
 fn supported_names() -> String {
     let names: Vec<_> = BlockType::ALL
         .iter()

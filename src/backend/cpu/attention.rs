@@ -10,7 +10,7 @@ use super::weights::LoadedLinear;
 use super::{math, norm};
 use crate::backend::BackendError;
 use crate::gguf::Gguf;
-use crate::model::{Attention, Norm, Temperature};
+use crate::model::{Attention, Norm};
 
 pub(super) struct LoadedAttention<'m> {
     spec: &'m Attention,
@@ -91,13 +91,5 @@ impl<'m> LoadedAttention<'m> {
         if let Some(norm) = norm.filter(|_| after_rope) {
             norm::apply(isa, norm, xs);
         }
-    }
-}
-
-impl Temperature {
-    /// The factor at a position.
-    pub(super) fn at(&self, position: usize) -> f32 {
-        let steps = ((position as f32 + self.offset) / self.floor).floor();
-        1.0 + self.scale * (steps + 1.0).ln()
     }
 }

@@ -8,6 +8,7 @@
 mod attention;
 mod conv;
 mod delta_net;
+mod embed;
 mod ffn;
 pub mod gemm;
 mod head;
@@ -37,8 +38,8 @@ use self::scratch::Pool;
 use super::{BackendError, Hidden, Interrupt, LayerWindow, LayerWindowModel, Stage, Target};
 use crate::isa;
 use crate::model::{Model, Rope};
-use crate::quant;
 
+pub(super) use embed::embed;
 pub use isa::Isa;
 
 /// What becomes of the file's pages that have been used.
@@ -173,45 +174,6 @@ impl CpuModel {
         tables.push((rope.clone(), table.clone()));
         table
     }
-
-    /// Embeds one sequence of known ids.
-    fn embed_one(&self, ids: &[u32], xs: &mut [f32]) -> Result<(), BackendError> {
-        let e = &self.model.embedding;
-        let (gguf, width) = (&self.model.gguf, self.model.n_embd);
-        let table = e.table.data(gguf);
-        for (x, &id) in xs.chunks_exact_mut(width).zip(ids) {
-            quant::dequantize(e.table.ty, table.row(id as usize), x)?;
-        }
-        if e.scale != 1.0 {
-            math::scale(self.isa, xs, e.scale);
-        }
-        if let Some(positions) = &e.positions {
-            let rows = positions.data(gguf);
-            let mut row = vec![0.0; width];
-            for (position, x) in xs.chunks_exact_mut(width).enumerate() {
-                quant::dequantize(positions.ty, rows.row(position), &mut row)?;
-                math::add(self.isa, x, &row);
-            }
-        }
-        if let Some(norm) = &e.norm {
-            norm::apply(self.isa, norm, xs);
-        }
-        Ok(())
-    }
-
-    /// The error for the first row of `xs` (of one sequence) that is not finite.
-    fn check_finite(&self, xs: &[f32], sequence: usize, stage: Stage) -> Result<(), BackendError> {
-        if math::all_finite(self.isa, xs) {
-            return Ok(());
-        }
-        let mut rows = xs.chunks_exact(self.model.n_embd);
-        let position = rows.position(|row| !math::all_finite(self.isa, row));
-        Err(BackendError::NotFinite {
-            sequence,
-            position: position.unwrap_or(0),
-            stage,
-        })
-    }
 }
 
 impl LayerWindowModel for CpuModel {
@@ -228,30 +190,7 @@ impl LayerWindowModel for CpuModel {
     }
 
     fn embed(&self, sequences: &[&[u32]], n_ctx: usize) -> Result<Hidden, BackendError> {
-        let model = &self.model;
-        let lens: Vec<usize> = sequences.iter().map(|s| s.len()).collect();
-        let n_rows = lens.iter().sum::<usize>();
-        let mut hidden = Hidden {
-            data: vec![0.0; n_rows * model.n_embd],
-            carried: vec![0.0; n_rows * model.n_carried()],
-            width: model.n_embd,
-            lens,
-            n_ctx,
-        };
-        let rows = hidden.sequences_mut().into_iter().zip(sequences);
-        for (sequence, (xs, ids)) in rows.enumerate() {
-            if let Some(position) = ids.iter().position(|&id| id as usize >= model.n_vocab) {
-                return Err(BackendError::TokenId {
-                    sequence,
-                    position,
-                    id: ids[position],
-                    n_vocab: model.n_vocab,
-                });
-            }
-            self.embed_one(ids, xs)?;
-            self.check_finite(xs, sequence, Stage::Embedding)?;
-        }
-        Ok(hidden)
+        embed(self.isa, &self.model, sequences, n_ctx)
     }
 
     fn layers(&self, range: Range<usize>) -> Result<Box<dyn LayerWindow + '_>, BackendError> {
@@ -355,7 +294,7 @@ impl LayerWindow for CpuLayers<'_> {
                     // A layer of a large model may take a batch many seconds.
                     interrupt.check()?;
                     scratch.with(|s| layer.apply(*isa, spread, x, carried, s));
-                    self.cpu.check_finite(x, sequence, Stage::Layer(i))
+                    embed::check_finite(*isa, x, (sequence, model.n_embd), Stage::Layer(i))
                 };
                 let sequences = hidden.sequences_and_carried_mut();
                 let results: Vec<_> = if spread {

@@ -1,0 +1,174 @@
+//! How much device memory a run takes, computed from the model alone: the same
+//! code that lays out weights and walks through layers, without a device.
+
+use std::ops::Range;
+
+use super::CudaError;
+use super::Precision;
+use super::head::{self, LoadedHead};
+use super::layer::LoadedLayer;
+use super::layers::{self, Chunk};
+use super::ops::Queue;
+use super::weights::Packer;
+use super::workspace::Workspace;
+use crate::backend::{BackendError, Device, Interrupt, Partition};
+use crate::model::Model;
+use crate::quant;
+
+/// Device memory of a run in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// The weights of the layer windows that are on the device together, as the
+    /// file has them.
+    pub weights: u64,
+    /// Those of the next layer window of a cycle, which comes while the current
+    /// one computes; it waits where there is no room.
+    pub next: u64,
+    /// The activations of a batch, a tile of decoded weights included.
+    pub activations: u64,
+    /// The output head's weights.
+    pub head: u64,
+    /// Codebooks and cuBLAS's workspace.
+    pub fixed: u64,
+}
+
+/// Rows of a batch at context `n_ctx`: whole windows, and enough to keep a device
+/// busy.
+pub fn batch_rows(n_ctx: usize) -> usize {
+    layers::ROWS.max(n_ctx) / n_ctx.max(1) * n_ctx
+}
+
+impl Footprint {
+    /// What a run takes at least: a cycle that waits for the next layer window.
+    pub fn least(&self) -> u64 {
+        self.weights + self.activations + self.head + self.fixed
+    }
+
+    /// What a run takes at most.
+    pub fn most(&self) -> u64 {
+        self.least() + self.next
+    }
+
+    /// The footprint of `partition`'s windows on CUDA at context `n_ctx`.
+    ///
+    /// # Errors
+    /// Layers that cannot run on CUDA.
+    pub fn new(
+        model: &Model,
+        partition: &Partition,
+        precision: Precision,
+        n_ctx: usize,
+    ) -> Result<Self, CudaError> {
+        /// What [`super::blas`] takes on recent devices.
+        const BLAS_BYTES: u64 = 32 << 20;
+        let mut footprint = Footprint {
+            fixed: BLAS_BYTES + quant::codebooks().len() as u64,
+            ..Footprint::default()
+        };
+        let lens = vec![n_ctx; batch_rows(n_ctx) / n_ctx.max(1)];
+        let sizes = (&lens[..], n_ctx, model.n_embd, model.n_carried());
+        let mut before = 0;
+        for pass in partition.passes() {
+            let mut weights = 0;
+            for span in pass.iter().filter(|s| s.device == Device::Cuda) {
+                let (layers, packer) = layers::pack(model, span.layers.clone())?;
+                weights += packer.bytes();
+                let activations = layers_workspace(&layers, precision, sizes)?;
+                footprint.activations = footprint.activations.max(activations);
+            }
+            footprint.weights = footprint.weights.max(weights);
+            if before > 0 {
+                footprint.next = footprint.next.max(before + weights);
+            }
+            before = weights;
+        }
+        // The two neighbours that are largest together, less what is counted.
+        footprint.next = footprint.next.saturating_sub(footprint.weights);
+        let last = partition.spans().last();
+        if last.is_some_and(|s| s.device == Device::Cuda) {
+            let mut packer = Packer::default();
+            let head = LoadedHead::pack(&mut packer, &model.head);
+            footprint.head = packer.bytes();
+            let rows = head::ROWS.min(lens.iter().sum());
+            let activations = head_workspace(&head, precision, rows);
+            footprint.activations = footprint.activations.max(activations);
+        }
+        Ok(footprint)
+    }
+}
+
+/// Bytes of activations of layers, for sequences of these lengths at a context, of
+/// a width and with so many carried values.
+pub(super) fn layers_workspace(
+    layers: &[LoadedLayer],
+    precision: Precision,
+    (lens, n_ctx, width, n_carried): (&[usize], usize, usize, usize),
+) -> Result<u64, CudaError> {
+    let workspace = Workspace::new(0);
+    let q = Queue {
+        gpu: None,
+        precision,
+    };
+    let chunk = Chunk {
+        lens,
+        n_ctx,
+        states: None,
+        width,
+        n_carried,
+    };
+    match layers::run_chunk((&q, &workspace, 0), layers, chunk, &Interrupt::default()) {
+        Ok(_) => Ok(workspace.peak()),
+        Err(BackendError::Cuda(e)) => Err(e),
+        // Nothing else can go wrong where nothing is done.
+        Err(e) => Err(CudaError::Unsupported("a layer", e.to_string())),
+    }
+}
+
+/// Bytes that the head needs for so many rows beside its weights.
+pub(super) fn head_workspace(head: &LoadedHead, precision: Precision, n_rows: usize) -> u64 {
+    let workspace = Workspace::new(0);
+    let q = Queue {
+        gpu: None,
+        precision,
+    };
+    let (rows, ids) = (Vec::new(), vec![0; n_rows]);
+    // Without a device there is nothing to go wrong.
+    let _ = head.target_nll((&q, &workspace, 0), &rows, &ids, &Interrupt::default());
+    workspace.peak()
+}
+
+/// Adds to an error of a layer window that does not fit how many layers would.
+pub(super) fn advise(error: CudaError, model: &Model, range: &Range<usize>) -> CudaError {
+    match error {
+        CudaError::OutOfMemory {
+            what,
+            asked,
+            in_use,
+            free,
+            total,
+            ..
+        } => {
+            let fits = |n: &usize| {
+                let layers = layers::pack(model, range.start..range.start + n);
+                layers.is_ok_and(|(_, packer)| packer.bytes() <= free)
+            };
+            let smaller = (1..range.len()).rev().find(fits);
+            let advice = match smaller {
+                Some(n) => format!(
+                    "; of these {} layers {n} would fit: use gpu_layers = {n}, with cycle = true for all layers on the GPU",
+                    range.len()
+                ),
+                None => "; not even one of these layers fits: use the CPU".to_owned(),
+            };
+            CudaError::OutOfMemory {
+                what,
+                asked,
+                in_use,
+                free,
+                total,
+                advice,
+            }
+        }
+        e => e,
+    }
+}

@@ -1,0 +1,250 @@
+//! The CUDA backend: layers on an NVIDIA GPU, through libraries that are loaded
+//! when a device is asked for.
+//!
+//! Weights stay on the device as the file has them and are decoded tile by tile
+//! for each product, so that a layer window takes no more memory than its tensors
+//! take in the file. Activations are f32; so are products, but for the precision
+//! that is asked for. Token embedding stays on the host.
+//!
+//! Results are the same bits from run to run on one device, driver and batch size.
+
+mod attention;
+mod batch;
+mod blas;
+mod error;
+mod ffn;
+mod footprint;
+mod gpu;
+mod head;
+mod kernels;
+mod layer;
+mod layers;
+mod library;
+mod memory;
+mod mla;
+mod moe;
+mod ops;
+mod recurrent;
+mod rwkv;
+mod upload;
+mod weights;
+mod workspace;
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use self::gpu::Gpu;
+use self::head::{LoadedHead, ResidentHead};
+use self::layers::{CudaLayers, Prefetch};
+use self::memory::Allocation;
+use self::ops::Queue;
+use self::weights::Packer;
+use self::workspace::Workspace;
+use super::{BackendError, Hidden, Interrupt, LayerWindow, LayerWindowModel, Stage, Target};
+use crate::isa::Isa;
+use crate::model::Model;
+
+pub use error::{CudaError, Version};
+pub use footprint::{Footprint, batch_rows};
+pub use gpu::{DeviceInfo, devices, driver_version};
+pub use kernels::{Arch, compile as compile_kernels, nvrtc_version, source as kernel_source};
+pub use library::{Library, PATH_VARIABLE};
+pub use memory::MemoryUse;
+
+/// The width of what products multiply. They add up in f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precision {
+    /// f32, and no TF32.
+    F32,
+    F16,
+    Bf16,
+}
+
+impl Precision {
+    /// Bytes of an input.
+    fn bytes(self) -> usize {
+        match self {
+            Precision::F32 => 4,
+            Precision::F16 | Precision::Bf16 => 2,
+        }
+    }
+
+    /// Whether inputs are narrower than activations.
+    fn narrow(self) -> bool {
+        self.bytes() < 4
+    }
+}
+
+/// A model on a CUDA device.
+pub struct CudaModel {
+    model: Arc<Model>,
+    gpu: Arc<Gpu>,
+    precision: Precision,
+    /// Locked by whoever has work on the device.
+    state: Mutex<State>,
+    /// The layer window that is on its way to the device.
+    prefetch: Mutex<Option<Prefetch>>,
+}
+
+/// What stays on the device from one batch to the next.
+#[derive(Default)]
+struct State {
+    activations: Option<Allocation>,
+    head: Option<ResidentHead>,
+}
+
+impl State {
+    /// A workspace of `bytes`.
+    fn workspace(&mut self, gpu: &Gpu, bytes: u64) -> Result<Workspace, CudaError> {
+        if let Some(a) = self.activations.as_ref().filter(|a| a.bytes() >= bytes) {
+            return Ok(Workspace::new(a.address()));
+        }
+        // The old one goes first.
+        self.activations = None;
+        let new = gpu.memory.allocate("the activations of a batch", bytes)?;
+        let workspace = Workspace::new(new.address());
+        self.activations = Some(new);
+        Ok(workspace)
+    }
+}
+
+impl CudaModel {
+    /// Runs `model` on the first device. Compiled kernels are kept under `cache`.
+    ///
+    /// # Errors
+    /// A missing library or device, kernels that do not compile.
+    pub fn new(
+        model: Arc<Model>,
+        precision: Precision,
+        cache: Option<&Path>,
+    ) -> Result<Self, CudaError> {
+        Ok(Self {
+            model,
+            gpu: Arc::new(Gpu::open(cache)?),
+            precision,
+            state: Mutex::default(),
+            prefetch: Mutex::default(),
+        })
+    }
+
+    /// What the device is.
+    ///
+    /// # Errors
+    /// A device that does not answer.
+    pub fn device(&self) -> Result<DeviceInfo, CudaError> {
+        self.gpu.info()
+    }
+
+    /// cuBLAS's version; `None` where it is missing and a kernel of ours multiplies.
+    ///
+    /// # Errors
+    /// Whatever cuBLAS says.
+    pub fn blas_version(&self) -> Result<Option<Version>, CudaError> {
+        self.gpu.blas.as_ref().map(blas::Blas::version).transpose()
+    }
+
+    /// The device's memory.
+    ///
+    /// # Errors
+    /// A device that does not answer.
+    pub fn memory(&self) -> Result<MemoryUse, CudaError> {
+        self.gpu.memory.figures()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn queue(&self) -> Queue<'_> {
+        Queue {
+            gpu: Some(&self.gpu),
+            precision: self.precision,
+        }
+    }
+
+    fn load_head(&self, state: &mut State) -> Result<(), CudaError> {
+        if state.head.is_none() {
+            let mut packer = Packer::default();
+            let layout = LoadedHead::pack(&mut packer, &self.model.head);
+            let weights = upload::upload(&self.gpu, &self.model.gguf, &packer, "the output head")?;
+            state.head = Some(ResidentHead { layout, weights });
+        }
+        Ok(())
+    }
+}
+
+impl LayerWindowModel for CudaModel {
+    fn n_layer(&self) -> usize {
+        self.model.n_layer()
+    }
+
+    fn n_vocab(&self) -> usize {
+        self.model.n_vocab
+    }
+
+    fn n_embd(&self) -> usize {
+        self.model.n_embd
+    }
+
+    fn embed(&self, sequences: &[&[u32]], n_ctx: usize) -> Result<Hidden, BackendError> {
+        super::cpu::embed(Isa::detect(), &self.model, sequences, n_ctx)
+    }
+
+    fn layers(&self, range: Range<usize>) -> Result<Box<dyn LayerWindow + '_>, BackendError> {
+        Ok(Box::new(CudaLayers::new(self, range)?))
+    }
+
+    fn prefetch(&self, range: Range<usize>) {
+        let mut slot = self.prefetch.lock().unwrap_or_else(PoisonError::into_inner);
+        *slot = Prefetch::start(&self.gpu, &self.model, range);
+    }
+
+    fn target_nll(
+        &self,
+        hidden: &Hidden,
+        targets: &[Target],
+        interrupt: &Interrupt,
+    ) -> Result<Vec<f64>, BackendError> {
+        let (width, n_vocab) = (hidden.width, self.n_vocab());
+        if let Some(t) = targets.iter().find(|t| t.id as usize >= n_vocab) {
+            let (sequence, position) = hidden.locate(t.row);
+            return Err(BackendError::TokenId {
+                sequence,
+                position: position + 1,
+                id: t.id,
+                n_vocab,
+            });
+        }
+        let mut state = self.state();
+        self.load_head(&mut state)?;
+        let mut nll = Vec::with_capacity(targets.len());
+        for targets in targets.chunks(head::ROWS) {
+            let rows: Vec<f32> = targets
+                .iter()
+                .flat_map(|t| &hidden.data[t.row * width..][..width])
+                .copied()
+                .collect();
+            let ids: Vec<i32> = targets.iter().map(|t| t.id as i32).collect();
+            let Some(layout) = state.head.as_ref().map(|h| &h.layout) else {
+                break;
+            };
+            let bytes = footprint::head_workspace(layout, self.precision, targets.len());
+            let workspace = state.workspace(&self.gpu, bytes)?;
+            let Some(head) = &state.head else { break };
+            let place = (&self.queue(), &workspace, head.weights.address());
+            nll.extend(head.layout.target_nll(place, &rows, &ids, interrupt)?);
+        }
+        match nll.iter().position(|x| !x.is_finite()) {
+            None => Ok(nll),
+            Some(i) => {
+                let (sequence, position) = hidden.locate(targets[i].row);
+                Err(BackendError::NotFinite {
+                    sequence,
+                    position,
+                    stage: Stage::Logits,
+                })
+            }
+        }
+    }
+}
