@@ -377,6 +377,28 @@ fn barriers_that_some_threads_miss_are_reported() {
     }
 }
 
+/// The other order of threads shows a race that one order alone hides, and
+/// leaves a right kernel's sums as they are.
+#[test]
+fn the_order_of_threads_can_be_turned() {
+    let Some(standin) = standin() else { return };
+    let gpu = gpu();
+    let x = gpu.stream.clone_htod(&numbers(64, 10)).expect("a copy");
+    let mut run = |name: &str| {
+        let kernel = gpu.kernel(name);
+        let mut out = gpu.stream.alloc_zeros::<f32>(64).expect("memory");
+        let mut launch = gpu.stream.launch_builder(&kernel);
+        launch.arg(&mut out).arg(&x).arg(&64u32);
+        unsafe { launch.launch(config((1, 1, 1), (64, 1, 1), 8)) }.expect("a launch");
+        gpu.stream.clone_dtoh(&out).expect("a copy")
+    };
+    let forward = ["sum_shared", "sum_warps", "races"].map(&mut run);
+    standin.set_reverse(true);
+    let backward = ["sum_shared", "sum_warps", "races"].map(&mut run);
+    assert_eq!(forward[..2], backward[..2]);
+    assert_ne!(forward[2], backward[2]);
+}
+
 #[test]
 fn accesses_out_of_bounds_are_reported() {
     let Some(standin) = standin() else { return };

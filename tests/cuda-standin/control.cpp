@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <map>
 
 namespace standin {
 
@@ -17,29 +16,11 @@ std::atomic<unsigned long long> launches{0};
 std::atomic<bool> lost{false};
 std::atomic<bool> reverse_order{false};
 
-std::mutex words_mutex;
-std::map<int, std::string> &words() {
-    static auto *w = new std::map<int, std::string>;
-    return *w;
-}
-
 unsigned long long number(const char *variable) {
     const char *text = getenv(variable);
     return text ? strtoull(text, nullptr, 10) : 0;
 }
 } // namespace
-
-int explain(int status, std::string text) {
-    std::lock_guard<std::mutex> lock(words_mutex);
-    words()[status] = std::move(text);
-    return status;
-}
-
-std::string explanation(int status) {
-    std::lock_guard<std::mutex> lock(words_mutex);
-    auto found = words().find(status);
-    return found == words().end() ? "" : found->second;
-}
 
 int enter_call() {
     if (calls_left && --calls_left == 0) lost = true;
@@ -79,8 +60,7 @@ void standin_recover(void) {
     memory().fail_allocation(0);
     memory().reset_peak();
     clear_sticky();
-    std::lock_guard<std::mutex> lock(words_mutex);
-    words().clear();
+    forget_explanations();
 }
 }
 

@@ -124,6 +124,15 @@ extern "C" __global__ void half_at_barrier(float *x) {
     x[threadIdx.x] = 1.0f;
 }
 
+// Reads what its neighbour writes, without a barrier between.
+extern "C" __global__ void races(float *out) {
+    __shared__ float s[64];
+    s[threadIdx.x] = 0.0f;
+    __syncthreads();
+    s[threadIdx.x] = threadIdx.x + 1.0f;
+    out[threadIdx.x] = s[(threadIdx.x + 1) % 64];
+}
+
 extern "C" __global__ void two_barriers(float *x) {
     if (threadIdx.x < 16)
         __syncthreads();

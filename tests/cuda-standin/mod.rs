@@ -12,9 +12,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use sha2::{Digest, Sha256};
 
-const SOURCES: [&str; 13] = [
+const SOURCES: [&str; 15] = [
     "block", "context", "control", "cublas", "driver", "fiber", "gemm", "launch", "memory",
-    "module", "nvrtc", "stream", "team",
+    "module", "nvrtc", "status", "stream", "team", "warp",
 ];
 
 const LIBRARY: &str = "libpplx-cuda-standin.so";

@@ -14,6 +14,7 @@ namespace standin {
 namespace {
 
 struct Job {
+    Job(size_t count, const std::function<Failure(size_t)> &part) : part(part), count(count) {}
     const std::function<Failure(size_t)> &part;
     size_t count;
     std::atomic<size_t> next{0};
@@ -34,7 +35,7 @@ struct Job {
 class Team {
 public:
     Failure run(size_t count, const std::function<Failure(size_t)> &part) {
-        Job job{part, count};
+        Job job(count, part);
         size_t help = std::min(size_.load() - 1, count - 1);
         {
             std::lock_guard<std::mutex> lock(mutex_);

@@ -28,7 +28,6 @@ impl LoadedFfn {
         }
     }
 
-
     /// Width of the output.
     pub fn n_out(&self) -> usize {
         self.down.n_out()
