@@ -1,88 +1,23 @@
 // Threads of a block as fibres. A thread runs until it must wait for others;
 // one that never waits costs no switch: the next starts on the same stack.
-#include "block.h"
-#include "fiber.h"
+#include "control.h"
 #include "memory.h"
+#include "runner.h"
 #include "status.h"
 
-#include <csetjmp>
 #include <csignal>
-#include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <sys/mman.h>
-#include <vector>
 
 __attribute__((tls_model("initial-exec"))) __thread standin_thread *standin_self;
 
 namespace standin {
 
+__thread Runner *runner;
+
 namespace {
-
-enum class Waits : uint8_t { no, barrier, warp, exited };
-
-struct Thread {
-    standin_thread state;
-    Fiber *fiber;
-    Waits waits;
-    int line;
-    // Of the warp operation that it waits in.
-    int collective;
-    unsigned mask, argument, width;
-    uint64_t value; // and then its result
-};
-
-struct Warp {
-    unsigned ready;   // may run: not started yet, or released
-    unsigned alive;   // exist and have not returned
-    unsigned arrived; // wait in a warp operation
-};
-
-class Runner {
-public:
-    Runner();
-    Failure run(const Launch &launch, size_t block);
-    int barrier(int predicate, int line);
-    uint64_t warp(int collective, unsigned mask, uint64_t value, unsigned argument, unsigned width,
-                  int line);
-    [[noreturn]] void fail(int code, std::string text);
-    void *dynamic_shared() const { return dynamic_; }
-    bool active = false;
-    sigjmp_buf fault;
-    Failure failure;
-    const void *fault_address = nullptr;
-    int fault_signal = 0;
-
-private:
-    static void fiber_main();
-    void thread_loop();
-    void wait(Waits what);
-    void resume(unsigned t);
-    int pick();
-    bool complete_warp(unsigned w);
-    void combine(unsigned w, unsigned mask);
-    Fiber *take_fiber();
-    void reset_fibers();
-    std::string where() const;
-    std::string deadlock() const;
-    Failure fault_failure() const;
-
-    const Launch *launch_ = nullptr;
-    Context host_;
-    std::vector<std::unique_ptr<Fiber>> fibers_;
-    std::vector<Fiber *> idle_;
-    std::vector<Thread> threads_;
-    std::vector<Warp> warps_;
-    unsigned n_ = 0, live_ = 0, waiting_ = 0, current_ = 0;
-    int predicates_ = 0, barrier_result_ = 0;
-    bool reverse_ = false;
-    char *shared_map_;
-    void *dynamic_ = nullptr;
-};
-
-constexpr size_t shared_bytes = 256 * 1024;
-thread_local Runner *runner = nullptr;
+constexpr size_t page = 4096, shared_bytes = 256 * 1024, signal_stack_bytes = 64 * 1024;
 
 Runner &this_runner() {
     static thread_local std::unique_ptr<Runner> mine;
@@ -91,19 +26,26 @@ Runner &this_runner() {
     return *mine;
 }
 
-Runner::Runner() {
+} // namespace
+
+Runner::Runner() : signal_stack_(new char[signal_stack_bytes]) {
     // Signals come on a stack of their own: the fibre's may be the fault.
-    static thread_local std::unique_ptr<char[]> signal_stack(new char[65536]);
     stack_t stack = {};
-    stack.ss_sp = signal_stack.get();
-    stack.ss_size = 65536;
+    stack.ss_sp = signal_stack_.get();
+    stack.ss_size = signal_stack_bytes;
     sigaltstack(&stack, nullptr);
     // Ends at a page that cannot be touched, as dynamic shared memory does.
-    shared_map_ = static_cast<char *>(mmap(nullptr, shared_bytes + 4096, PROT_READ | PROT_WRITE,
+    shared_map_ = static_cast<char *>(mmap(nullptr, shared_bytes + page, PROT_READ | PROT_WRITE,
                                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-    mprotect(shared_map_ + shared_bytes, 4096, PROT_NONE);
-    const char *order = getenv("STANDIN_ORDER");
-    reverse_ = order && !strcmp(order, "reverse");
+    mprotect(shared_map_ + shared_bytes, page, PROT_NONE);
+}
+
+Runner::~Runner() {
+    runner = nullptr;
+    stack_t none = {};
+    none.ss_flags = SS_DISABLE;
+    sigaltstack(&none, nullptr);
+    munmap(shared_map_, shared_bytes + page);
 }
 
 Fiber *Runner::take_fiber() {
@@ -138,7 +80,7 @@ void Runner::thread_loop() {
         threads_[ended].waits = Waits::exited;
         warps_[w].alive &= ~(1u << (ended % 32));
         live_--;
-        if (warps_[w].arrived) complete_warp(w);
+        if (warps_[w].arrived) release_complete(w);
         int next = pick();
         if (next < 0) {
             if (live_) fail(cuda_launch_failed, deadlock());
@@ -212,94 +154,6 @@ int Runner::barrier(int predicate, int line) {
     return barrier_result_;
 }
 
-uint64_t Runner::warp(int collective, unsigned mask, uint64_t value, unsigned argument,
-                      unsigned width, int line) {
-    Thread &t = threads_[current_];
-    unsigned w = current_ / 32, lane = 1u << (current_ % 32);
-    if (!(mask & lane))
-        fail(cuda_illegal_instruction, where() + "line " + std::to_string(line) +
-                                           ": a thread that is not in its own mask");
-    if (!width || width > 32 || (width & (width - 1)))
-        fail(cuda_illegal_instruction, where() + "line " + std::to_string(line) +
-                                           ": the width of a shuffle is no power of two up to 32");
-    t.collective = collective, t.mask = mask, t.value = value;
-    t.argument = argument, t.width = width, t.line = line;
-    t.waits = Waits::warp;
-    warps_[w].arrived |= lane;
-    complete_warp(w);
-    if (t.waits == Waits::no)
-        warps_[w].ready &= ~lane; // goes on at once
-    else
-        wait(Waits::warp);
-    return t.value;
-}
-
-// Releases each group of lanes that has arrived as a whole.
-bool Runner::complete_warp(unsigned w) {
-    Warp &warp = warps_[w];
-    bool any = false;
-    for (unsigned left = warp.arrived; left;) {
-        unsigned mask = threads_[w * 32 + unsigned(__builtin_ctz(left))].mask & warp.alive;
-        left &= left - 1;
-        if ((warp.arrived & mask) != mask) continue;
-        combine(w, mask);
-        warp.arrived &= ~mask;
-        warp.ready |= mask;
-        left &= ~mask;
-        any = true;
-    }
-    return any;
-}
-
-void Runner::combine(unsigned w, unsigned mask) {
-    Thread *t = &threads_[w * 32];
-    const Thread &first = t[__builtin_ctz(mask)];
-    uint64_t values[32], total = 0;
-    bool started = false;
-    for (unsigned m = mask; m; m &= m - 1) {
-        unsigned lane = unsigned(__builtin_ctz(m));
-        if (t[lane].collective != first.collective || t[lane].line != first.line ||
-            t[lane].mask != first.mask)
-            fail(cuda_illegal_instruction,
-                 where() + "lanes of a warp met in different operations, at lines " +
-                     std::to_string(first.line) + " and " + std::to_string(t[lane].line));
-        uint64_t v = values[lane] = t[lane].value;
-        auto s = int32_t(v), so_far = int32_t(total);
-        auto u = uint32_t(v), u_so_far = uint32_t(total);
-        switch (first.collective) {
-        case STANDIN_BALLOT: total |= uint64_t(v != 0) << lane; break;
-        case STANDIN_REDUCE_ADD: total = uint32_t(u + u_so_far); break;
-        case STANDIN_REDUCE_MIN_SIGNED: total = uint32_t(started && so_far < s ? so_far : s); break;
-        case STANDIN_REDUCE_MAX_SIGNED: total = uint32_t(started && so_far > s ? so_far : s); break;
-        case STANDIN_REDUCE_MIN_UNSIGNED: total = started && u_so_far < u ? u_so_far : u; break;
-        case STANDIN_REDUCE_MAX_UNSIGNED: total = started && u_so_far > u ? u_so_far : u; break;
-        case STANDIN_REDUCE_AND: total = started ? (u_so_far & u) : u; break;
-        case STANDIN_REDUCE_OR: total = u_so_far | u; break;
-        case STANDIN_REDUCE_XOR: total = u_so_far ^ u; break;
-        default: break;
-        }
-        started = true;
-    }
-    for (unsigned m = mask; m; m &= m - 1) {
-        unsigned lane = unsigned(__builtin_ctz(m));
-        Thread &to = t[lane];
-        unsigned base = lane & ~(to.width - 1), end = base + to.width, source = lane;
-        switch (to.collective) {
-        case STANDIN_SHUFFLE_INDEX: source = base + (to.argument & (to.width - 1)); break;
-        case STANDIN_SHUFFLE_UP: source = lane < base + to.argument ? lane : lane - to.argument; break;
-        case STANDIN_SHUFFLE_DOWN: source = to.argument < end - lane ? lane + to.argument : lane; break;
-        case STANDIN_SHUFFLE_XOR: source = (lane ^ to.argument) < end ? lane ^ to.argument : lane; break;
-        default: break;
-        }
-        // From a lane that takes no part: undefined on the device, poison here.
-        if (to.collective <= STANDIN_SHUFFLE_XOR)
-            to.value = mask >> source & 1 ? values[source] : ~uint64_t(0);
-        else
-            to.value = total;
-        to.waits = Waits::no;
-    }
-}
-
 std::string Runner::where() const {
     const standin_index &b = threads_[current_].state.block_index;
     return "kernel `" + launch_->kernel->name + "`, block (" + std::to_string(b.x) + ", " +
@@ -339,7 +193,7 @@ Failure Runner::fault_failure() const {
         if (f->guard_holds(fault_address))
             return {cuda_launch_failed, where() + "a thread's local arrays overflow its stack of 256 KiB"};
     auto a = static_cast<const char *>(fault_address);
-    if (a >= shared_map_ + shared_bytes && a < shared_map_ + shared_bytes + 4096)
+    if (a >= shared_map_ + shared_bytes && a < shared_map_ + shared_bytes + page)
         return {cuda_illegal_address,
                 where() + "an access past the " + std::to_string(launch_->dynamic_shared) +
                     " bytes of its dynamic shared memory"};
@@ -348,6 +202,7 @@ Failure Runner::fault_failure() const {
 
 Failure Runner::run(const Launch &launch, size_t block) {
     launch_ = &launch;
+    reverse_ = reversed();
     n_ = launch.block.x * launch.block.y * launch.block.z;
     if (threads_.size() < n_) threads_.resize(n_);
     warps_.assign((n_ + 31) / 32, Warp{});
@@ -391,6 +246,8 @@ Failure Runner::run(const Launch &launch, size_t block) {
     return failure;
 }
 
+namespace {
+
 struct sigaction previous[65];
 
 void on_fault(int signal, siginfo_t *info, void *context) {
@@ -425,10 +282,6 @@ void install_fault_handler() {
 
 extern "C" {
 int standin_barrier(int predicate, int line) { return standin::runner->barrier(predicate, line); }
-unsigned long long standin_warp(int collective, unsigned mask, unsigned long long value,
-                                unsigned argument, unsigned width, int line) {
-    return standin::runner->warp(collective, mask, value, argument, width, line);
-}
 void standin_assert_failed(const char *expression, int line) {
     standin::runner->fail(standin::cuda_assert,
                           "an assertion failed at line " + std::to_string(line) + ": " + expression);

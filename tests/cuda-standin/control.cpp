@@ -2,10 +2,10 @@
 #include "memory.h"
 #include "status.h"
 #include "stream.h"
+#include "team.h"
 
 #include <atomic>
 #include <cstdlib>
-#include <map>
 
 namespace standin {
 
@@ -14,12 +14,7 @@ std::atomic<long long> calls_left{0}; // until the device is lost; 0: never
 std::atomic<long long> launches_left{0};
 std::atomic<unsigned long long> launches{0};
 std::atomic<bool> lost{false};
-
-std::mutex words_mutex;
-std::map<int, std::string> &words() {
-    static auto *w = new std::map<int, std::string>;
-    return *w;
-}
+std::atomic<bool> reverse_order{false};
 
 unsigned long long number(const char *variable) {
     const char *text = getenv(variable);
@@ -27,23 +22,13 @@ unsigned long long number(const char *variable) {
 }
 } // namespace
 
-int explain(int status, std::string text) {
-    std::lock_guard<std::mutex> lock(words_mutex);
-    words()[status] = std::move(text);
-    return status;
-}
-
-std::string explanation(int status) {
-    std::lock_guard<std::mutex> lock(words_mutex);
-    auto found = words().find(status);
-    return found == words().end() ? "" : found->second;
-}
-
 int enter_call() {
     if (calls_left && --calls_left == 0) lost = true;
     if (lost) return explain(cuda_unknown, "the device was lost, as the test asked for");
     return sticky();
 }
+
+bool reversed() { return reverse_order; }
 
 bool launch_fails() {
     launches++;
@@ -62,6 +47,9 @@ void standin_reset_peak(void) { memory().reset_peak(); }
 uint64_t standin_live_allocations(void) { return memory().live(); }
 uint64_t standin_allocations(void) { return memory().allocations(); }
 uint64_t standin_launches(void) { return launches; }
+// What a kernel computes must not depend on these two.
+void standin_set_reverse(uint64_t on) { reverse_order = on != 0; }
+void standin_set_host_threads(uint64_t n) { set_host_threads(n); }
 // The n-th from now on, 1 being the next; 0 takes it back.
 void standin_fail_allocation(uint64_t n) { memory().fail_allocation(n); }
 void standin_fail_launch(uint64_t n) { launches_left = (long long)n; }
@@ -72,8 +60,7 @@ void standin_recover(void) {
     memory().fail_allocation(0);
     memory().reset_peak();
     clear_sticky();
-    std::lock_guard<std::mutex> lock(words_mutex);
-    words().clear();
+    forget_explanations();
 }
 }
 

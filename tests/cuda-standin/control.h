@@ -7,5 +7,7 @@ namespace standin {
 int enter_call();
 // Whether the launch that is made now is to fail.
 bool launch_fails();
+// Whether blocks, and threads of a block, run from the last to the first.
+bool reversed();
 
 } // namespace standin

@@ -1,6 +1,7 @@
 // A blocked product: panels of op(A) and op(B) as f32, and a tile of C whose
 // sums stay in registers.
 #include "gemm.h"
+#include "team.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -94,14 +95,13 @@ void multiply(size_t m, size_t n, size_t k, float alpha, Matrix a, Matrix b, flo
               size_t leading_c) {
     // All of op(B) packed once; op(A) a few rows at a time.
     size_t columns = round_up(n, tile_columns);
-    thread_local std::vector<float> packed_a, packed_b, sums;
-    packed_b.resize(columns * k);
-    packed_a.resize(panel_rows * k);
+    std::vector<float> packed_b(columns * k);
     for (size_t p = 0; p < k; p += panel_depth)
         pack(b, b.transposed ? 1 : b.leading, b.transposed ? b.leading : 1, 0, n, p, std::min(panel_depth, k - p),
              tile_columns, &packed_b[columns * p]);
-    for (size_t i = 0; i < m; i += panel_rows) {
-        size_t rows = std::min(panel_rows, m - i), padded = round_up(rows, tile_rows);
+    auto rows_of_c = [&](size_t part) -> Failure {
+        size_t i = part * panel_rows, rows = std::min(panel_rows, m - i), padded = round_up(rows, tile_rows);
+        std::vector<float> packed_a(padded * k), sums;
         for (size_t p = 0; p < k; p += panel_depth)
             pack(a, a.transposed ? a.leading : 1, a.transposed ? 1 : a.leading, i, rows, p,
                  std::min(panel_depth, k - p), tile_rows, &packed_a[padded * p]);
@@ -121,7 +121,9 @@ void multiply(size_t m, size_t n, size_t k, float alpha, Matrix a, Matrix b, flo
                     store(c, of_c, at, sum);
                 }
         }
-    }
+        return {};
+    };
+    spread((m + panel_rows - 1) / panel_rows, rows_of_c);
 }
 
 } // namespace standin

@@ -1,8 +1,10 @@
 // The driver's entry points of modules and launches.
 #include "context.h"
+#include "control.h"
 #include "memory.h"
 #include "module.h"
 #include "status.h"
+#include "team.h"
 
 #include <cstring>
 #include <fstream>
@@ -27,10 +29,8 @@ struct Arguments {
 Failure run_grid(const Function &f, Arguments &arguments, standin_index grid, standin_index block, size_t shared) {
     Launch launch = {&f.kernel, arguments.pointers.data(), grid, block, shared};
     size_t blocks = size_t(grid.x) * grid.y * grid.z;
-    static const bool reverse = getenv("STANDIN_ORDER") && !strcmp(getenv("STANDIN_ORDER"), "reverse");
-    for (size_t b = 0; b < blocks; b++)
-        if (Failure failure = run_block(launch, reverse ? blocks - 1 - b : b)) return failure;
-    return {};
+    bool reverse = reversed();
+    return spread(blocks, [&](size_t b) { return run_block(launch, reverse ? blocks - 1 - b : b); });
 }
 
 int refuse(const Function &f, int status, const std::string &why) {

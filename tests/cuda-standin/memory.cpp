@@ -10,6 +10,8 @@ namespace standin {
 
 namespace {
 constexpr size_t page = 4096;
+// Addresses on both sides of an allocation that belong to nothing.
+constexpr size_t guard = 1 << 20;
 // What cudaMalloc promises, and what an allocation is counted in.
 constexpr size_t alignment = 256;
 // A pattern that floats and halves read as NaN and indices as far out.
@@ -29,15 +31,13 @@ void *Memory::allocate(size_t bytes) {
     if (failing_ && --failing_ == 0) return nullptr;
     size_t counted = round_up(std::max<size_t>(bytes, 1), alignment);
     if (counted > size_ - std::min(used_, size_)) return nullptr;
-    // One page before, for a canary, and one behind that faults.
-    size_t map_bytes = round_up(counted, page) + 2 * page;
-    void *map = mmap(nullptr, map_bytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    // The end meets the guard; what the last page has before it is a canary.
+    size_t pages = round_up(counted + alignment, page), map_bytes = pages + 2 * guard;
+    void *map = mmap(nullptr, map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED) return nullptr;
     char *start = static_cast<char *>(map);
-    char *end = start + map_bytes - page;
-    mprotect(end, page, PROT_NONE);
-    char *address = end - counted;
+    char *address = start + guard + pages - counted;
+    mprotect(start + guard, pages, PROT_READ | PROT_WRITE);
     memset(address - alignment, poison, counted + alignment);
     blocks_[address] = Block{bytes, start, map_bytes, allocations_, false};
     used_ += counted;
@@ -65,7 +65,7 @@ bool Memory::retire(void *address) {
 bool Memory::intact(char *address, const Block &b) {
     for (size_t i = 1; i <= alignment; i++)
         if (static_cast<unsigned char>(address[-ptrdiff_t(i)]) != poison) return false;
-    char *end = b.map + b.map_bytes - page;
+    char *end = b.map + b.map_bytes - guard;
     for (char *p = address + b.bytes; p < end; p++)
         if (static_cast<unsigned char>(*p) != poison) return false;
     return true;

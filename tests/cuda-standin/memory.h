@@ -1,5 +1,5 @@
-// Device memory: pages of the host with a page that cannot be touched behind
-// each allocation, and a count of what is in use.
+// Device memory: pages of the host between addresses that cannot be touched,
+// and a count of what is in use.
 #pragma once
 #include <cstddef>
 #include <cstdint>

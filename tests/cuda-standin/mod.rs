@@ -12,9 +12,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use sha2::{Digest, Sha256};
 
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 15] = [
     "block", "context", "control", "cublas", "driver", "fiber", "gemm", "launch", "memory",
-    "module", "nvrtc", "stream",
+    "module", "nvrtc", "status", "stream", "team", "warp",
 ];
 
 const LIBRARY: &str = "libpplx-cuda-standin.so";
@@ -182,11 +182,23 @@ impl StandIn {
         self.set("standin_lose_device", calls);
     }
 
+    /// Runs the blocks of a grid, and the threads of a block between barriers,
+    /// from the last to the first. What a kernel computes must not change.
+    pub fn set_reverse(&self, on: bool) {
+        self.set("standin_set_reverse", on.into());
+    }
+
+    /// How many host threads one launch may take; 2 where there are as many.
+    pub fn set_host_threads(&self, n: u64) {
+        self.set("standin_set_host_threads", n);
+    }
+
     /// Takes all failures back, those that have happened included. What is
     /// allocated stays.
     pub fn recover(&self) {
         self.get("standin_recover");
         self.set_memory(8 << 30);
+        self.set_reverse(false);
     }
 }
 

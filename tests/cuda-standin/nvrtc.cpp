@@ -111,7 +111,7 @@ void dynamic_shared(std::string &s) {
     for (size_t at = 0; (at = find_word(s, "extern", at)) != std::string::npos; at += 6) {
         size_t end = s.find(';', at);
         size_t shared = find_word(s, "thread_local", at);
-        if (shared > end) continue;
+        if (shared > end || s.find_first_of("{\"", at) < shared) continue;
         size_t open = s.rfind('[', end);
         if (open == std::string::npos || open < shared) continue;
         size_t name_end = open;
@@ -236,7 +236,7 @@ int compile(Program &p, const std::vector<std::string> &options) {
         std::vector<std::string> back = {"g++", "-x", "c++-cpp-output", "-std=gnu++17", "-O2", "-w", "-shared",
                                          "-fPIC", "-fno-math-errno", "-fno-trapping-math",
                                          "-fno-strict-aliasing", "-fno-exceptions", "-fno-rtti",
-                                         "-fno-stack-protector", contract};
+                                         "-fno-stack-protector", "-fstack-clash-protection", contract};
         std::stringstream host(STANDIN_HOST_FLAGS);
         for (std::string f; host >> f;) back.push_back(f);
         back.insert(back.end(), {directory + "/unit.ii", "-o", directory + "/unit.so", "-x", "none",

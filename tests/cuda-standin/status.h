@@ -28,5 +28,6 @@ enum Status {
 // Remembers what a status was returned for; `cuGetErrorString` tells it.
 int explain(int status, std::string text);
 std::string explanation(int status);
+void forget_explanations();
 
 } // namespace standin

@@ -1,0 +1,36 @@
+//! NVIDIA's own compiler on the kernels, which needs no GPU: what the stand-in's
+//! g++ lets pass, it may not.
+
+use std::io::Write;
+
+use pplx::backend::cuda::{Arch, Library, PATH_VARIABLE, compile_kernels, nvrtc_version};
+
+/// False, said loudly, where there is no NVRTC and nobody insists on it.
+fn nvrtc() -> bool {
+    match Library::Nvrtc.load() {
+        Ok(()) => true,
+        Err(e) if std::env::var_os("PPLX_NVRTC").is_some_and(|v| v == "required") => panic!("{e}"),
+        Err(_) => {
+            let _ = writeln!(
+                std::io::stderr(),
+                "SKIPPED: kernels through NVRTC, which {PATH_VARIABLE} may lead to"
+            );
+            false
+        }
+    }
+}
+
+#[test]
+fn kernels_compile_for_ampere_and_hopper() {
+    if !nvrtc() {
+        return;
+    }
+    let version = nvrtc_version().unwrap_or_else(|e| panic!("{e}"));
+    assert!(version.major >= 12, "NVRTC {version}");
+    for (major, minor) in [(8, 0), (9, 0)] {
+        let code = compile_kernels(Arch { major, minor }, None)
+            .unwrap_or_else(|e| panic!("sm_{major}{minor}: {e}"));
+        // Machine code, not text for the driver to translate.
+        assert_eq!(code.get(..4), Some(b"\x7fELF".as_slice()));
+    }
+}
