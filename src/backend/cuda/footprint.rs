@@ -77,10 +77,14 @@ impl fmt::Display for Budget {
     }
 }
 
-/// Rows of a batch at context `n_ctx`: whole windows, and enough to keep a device
-/// busy.
-pub fn batch_rows(n_ctx: usize) -> usize {
-    layers::ROWS.max(n_ctx) / n_ctx.max(1) * n_ctx
+/// Windows of `n_ctx` tokens that are evaluated together: enough to keep a device
+/// busy. The last token of a window is only a target.
+pub fn batch_windows(n_ctx: usize) -> usize {
+    (layers::ROWS / rows_of(n_ctx)).max(1)
+}
+
+fn rows_of(n_ctx: usize) -> usize {
+    n_ctx.saturating_sub(1).max(1)
 }
 
 impl Footprint {
@@ -110,7 +114,7 @@ impl Footprint {
             fixed: blas::workspace_bytes(arch) + codebooks,
             ..Footprint::default()
         };
-        let lens = vec![n_ctx; batch_rows(n_ctx) / n_ctx.max(1)];
+        let lens = vec![rows_of(n_ctx); batch_windows(n_ctx)];
         let sizes = (&lens[..], n_ctx, model.n_embd, model.n_carried());
         let mut before = 0;
         for pass in partition.passes() {

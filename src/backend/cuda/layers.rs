@@ -1,7 +1,7 @@
 //! Layer windows on the device.
 
 use std::ops::Range;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use super::batch::Batch;
@@ -123,9 +123,7 @@ impl<'a> CudaLayers<'a> {
             });
         }
         let (layers, packer) = pack(&cuda.model, range.clone())?;
-        let mut slot = cuda.prefetch.lock().unwrap_or_else(PoisonError::into_inner);
-        let fetched = slot.take().and_then(|p| p.finish(&range));
-        drop(slot);
+        let fetched = cuda.next().take().and_then(|n| n.finish(&range));
         let weights = match fetched {
             Some(weights) => weights,
             None => upload(
@@ -173,6 +171,10 @@ impl LayerWindow for CudaLayers<'_> {
             let sizes = (lens, n_ctx, width, n_carried);
             let bytes = footprint::layers_workspace(&self.layers, cuda.precision, sizes)?;
             let workspace = state.workspace(&cuda.gpu, bytes)?;
+            // Whatever this batch needs is allocated: what is left may be taken.
+            let mut next = cuda.next();
+            *next = next.take().and_then(|n| n.start(&cuda.gpu, &cuda.model));
+            drop(next);
             let chunk = Chunk {
                 lens,
                 n_ctx,
@@ -202,6 +204,31 @@ impl LayerWindow for CudaLayers<'_> {
     }
 }
 
+/// The layer window that is wanted next.
+pub(super) enum Next {
+    /// Nothing is on its way yet: the batch that runs now may need the room.
+    Wanted(Range<usize>),
+    Coming(Prefetch),
+}
+
+impl Next {
+    /// Starts what is wanted.
+    fn start(self, gpu: &Arc<Gpu>, model: &Arc<Model>) -> Option<Self> {
+        match self {
+            Next::Wanted(range) => Prefetch::start(gpu, model, range).map(Next::Coming),
+            coming => Some(coming),
+        }
+    }
+
+    /// The weights of `range`, if they are what was fetched.
+    fn finish(self, range: &Range<usize>) -> Option<Allocation> {
+        match self {
+            Next::Wanted(_) => None,
+            Next::Coming(prefetch) => prefetch.finish(range),
+        }
+    }
+}
+
 /// Weights of a layer window on their way to the device.
 pub(super) struct Prefetch {
     range: Range<usize>,
@@ -209,15 +236,10 @@ pub(super) struct Prefetch {
 }
 
 impl Prefetch {
-    /// Starts on the way, if there is room beside what the device has now.
-    pub fn start(gpu: &Arc<Gpu>, model: &Arc<Model>, range: Range<usize>) -> Option<Self> {
-        let (gpu, model) = (gpu.clone(), model.clone());
-        if range.start > range.end || range.end > model.n_layer() {
-            return None;
-        }
-        let layers = range.clone();
-        // What goes wrong here goes wrong again when the window is asked for, and
-        // is reported then; so nothing is lost but time.
+    fn start(gpu: &Arc<Gpu>, model: &Arc<Model>, range: Range<usize>) -> Option<Self> {
+        let (gpu, model, layers) = (gpu.clone(), model.clone(), range.clone());
+        // What goes wrong here, as where there is no room, is nothing lost but
+        // time: the window is loaded when it is asked for, and errors are met then.
         let fetch = move || {
             let (_, packer) = pack(&model, layers).ok()?;
             upload(
@@ -235,7 +257,6 @@ impl Prefetch {
         })
     }
 
-    /// The weights of `range`, if they are what was fetched.
     fn finish(mut self, range: &Range<usize>) -> Option<Allocation> {
         let weights = self.thread.take()?.join().ok().flatten();
         weights.filter(|_| self.range == *range)
