@@ -9,9 +9,7 @@ use std::time::Instant;
 use pplx::backend::cuda::{CudaModel, Precision, batch_windows, devices};
 use pplx::backend::{Device, Interrupt, Partition};
 use pplx::corpus::{DEFAULT_CHUNK, tokenize_file};
-use pplx::eval::{
-    CheckpointOptions, Feed, Geometry, Layered, Limits, WindowPlan, score_layered,
-};
+use pplx::eval::{CheckpointOptions, Feed, Geometry, Layered, Limits, WindowPlan, score_layered};
 use pplx::run::LoadedModel;
 use pplx::tokenizer::Options;
 
@@ -53,11 +51,10 @@ fn main() {
     println!("{model}, context {n_ctx}, {windows} windows");
     let n = loaded.model.n_layer();
     for precision in [Precision::F32, Precision::F16, Precision::Bf16] {
-        let cuda = CudaModel::new(loaded.model.clone(), precision, None)
-            .unwrap_or_else(|e| panic!("{e}"));
+        let cuda =
+            CudaModel::new(loaded.model.clone(), precision, None).unwrap_or_else(|e| panic!("{e}"));
         let seconds = |partition: Partition| {
-            let layered =
-                Layered::new(vec![(Device::Cuda, &cuda)], partition).expect("a device");
+            let layered = Layered::new(vec![(Device::Cuda, &cuda)], partition).expect("a device");
             let means = (&Interrupt::default(), &CheckpointOptions::default());
             let start = Instant::now();
             score_layered(&layered, &tokens.ids, &plan, feed, means, &mut |_| ())

@@ -9,12 +9,15 @@ use crate::cuda_standin::standin;
 use crate::harness::{Both, Text, difference};
 use crate::support::tiny::{self, Tiny};
 
+/// How a model of so many layers is cut.
+type Cut = fn(usize) -> Partition;
+
 fn cycle(n: usize) -> Partition {
     Partition::cycle(Device::Cuda, n, 1)
 }
 
 /// Everything that a run does, from the library to the last score.
-fn run(tiny: &Tiny, partition: fn(usize) -> Partition) -> Result<Vec<WindowScore>, CudaError> {
+fn run(tiny: &Tiny, partition: Cut) -> Result<Vec<WindowScore>, CudaError> {
     let tokens = tiny::ids(96);
     let text = Text {
         tokens: &tokens,
@@ -38,7 +41,7 @@ fn whole(n: usize) -> Partition {
 
 /// Two kinds of runs of a model with experts, which waits for the device halfway
 /// through a layer.
-fn runs() -> [(Tiny, fn(usize) -> Partition); 2] {
+fn runs() -> [(Tiny, Cut); 2] {
     let tiny = || (cases::by_name("gpt_oss").build)();
     [(tiny(), whole), (tiny(), cycle)]
 }

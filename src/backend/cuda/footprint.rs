@@ -164,6 +164,7 @@ pub(super) fn layers_workspace(
         states: None,
         width,
         n_carried,
+        needed_from: None,
     };
     match layers::run_chunk((&q, &workspace, 0), layers, chunk, &Interrupt::default()) {
         Ok(_) => Ok(workspace.peak()),

@@ -62,6 +62,9 @@ pub(super) struct Chunk<'c> {
     pub states: Option<(&'c mut [f32], &'c mut [f32])>,
     pub width: usize,
     pub n_carried: usize,
+    /// Where the last of the layers is the model's last: the first position that
+    /// is wanted of it.
+    pub needed_from: Option<usize>,
 }
 
 /// A row number above all.
@@ -103,7 +106,13 @@ pub(super) fn run_chunk(
     for (i, layer) in layers.iter().enumerate() {
         interrupt.check()?;
         layer.apply(&run, &scope, x, carried)?;
-        q.find_not_finite(bad.part(i, 1), x, chunk.width)?;
+        // Nobody reads the other rows of the model's last layer.
+        let from = match chunk.needed_from {
+            Some(from) if i + 1 == layers.len() => from,
+            _ => 0,
+        };
+        let positions = (batch.positions, from);
+        q.find_not_finite(bad.part(i, 1), x, positions, chunk.width)?;
     }
     if let Some((states, values)) = chunk.states {
         q.download(x, states)?;
@@ -158,6 +167,8 @@ impl LayerWindow for CudaLayers<'_> {
         let cuda = self.cuda;
         let n_carried = hidden.carried.len() / hidden.rows().max(1);
         let (width, n_ctx) = (hidden.width, hidden.n_ctx);
+        let is_last = self.range.end == cuda.model.n_layer();
+        let needed_from = is_last.then_some(hidden.needed_from);
         let mut state = cuda.state();
         let (mut states, mut carried) = (&mut hidden.data[..], &mut hidden.carried[..]);
         let mut first_bad: Option<(usize, usize)> = None;
@@ -181,6 +192,7 @@ impl LayerWindow for CudaLayers<'_> {
                 states: Some((x, values)),
                 width,
                 n_carried,
+                needed_from,
             };
             let place = (&cuda.queue(), &workspace, self.weights.address());
             let bad = run_chunk(place, &self.layers, chunk, interrupt)?;
