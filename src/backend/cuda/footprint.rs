@@ -153,7 +153,7 @@ pub(super) fn layers_workspace(
     precision: Precision,
     (lens, n_ctx, width, n_carried): (&[usize], usize, usize, usize),
 ) -> Result<u64, CudaError> {
-    let workspace = Workspace::new(0);
+    let workspace = Workspace::measuring();
     let q = Queue {
         gpu: None,
         precision,
@@ -176,7 +176,7 @@ pub(super) fn layers_workspace(
 
 /// Bytes that the head needs for so many rows beside its weights.
 pub(super) fn head_workspace(head: &LoadedHead, precision: Precision, n_rows: usize) -> u64 {
-    let workspace = Workspace::new(0);
+    let workspace = Workspace::measuring();
     let q = Queue {
         gpu: None,
         precision,

@@ -117,12 +117,12 @@ impl State {
     /// A workspace of `bytes`.
     fn workspace(&mut self, gpu: &Gpu, bytes: u64) -> Result<Workspace, CudaError> {
         if let Some(a) = self.activations.as_ref().filter(|a| a.bytes() >= bytes) {
-            return Ok(Workspace::new(a.address()));
+            return Ok(Workspace::new(a.address(), a.bytes()));
         }
         // The old one goes first.
         self.activations = None;
         let new = gpu.memory.allocate("the activations of a batch", bytes)?;
-        let workspace = Workspace::new(new.address());
+        let workspace = Workspace::new(new.address(), bytes);
         self.activations = Some(new);
         Ok(workspace)
     }
