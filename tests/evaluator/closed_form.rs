@@ -105,7 +105,7 @@ fn cross_entropy_of_a_bigram_table() {
         // The definition of the score, window by window.
         let (mut all, mut bytes) = (Vec::new(), 0);
         for s in &m.scores {
-            for (target, &ours) in s.window.targets().zip(&s.nll) {
+            for (target, ours) in s.window.targets().zip(s.nll()) {
                 let first = target - 1 == s.window.start;
                 let before = if first { BOS } else { tokens[target - 1] };
                 let want = nll(before, tokens[target]);
