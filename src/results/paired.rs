@@ -1,7 +1,9 @@
 //! The paired test of two runs over the same tokens.
 
+use serde::Serialize;
+
 use super::row::WindowRow;
-use crate::eval::{Cluster, ClusteredMean, clustered_mean};
+use crate::stats::{Cluster, ClusteredMean, Estimate, Student, clustered_mean, sign_flip_p};
 
 /// How far run B is from run A on identical tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,6 +14,14 @@ pub struct Paired {
     pub se: f64,
     /// Windows compared.
     pub windows: usize,
+    /// Two-sided p of [`sign_flip_p`] on the windows' differences.
+    pub permutation_p: f64,
+    /// `PPL_B − PPL_A`. Its error is clustered by window and counts how the two
+    /// vary together: that of the mean of `PPL_B · nll_B − PPL_A · nll_A`.
+    pub ppl_difference: Estimate,
+    /// The distribution of t where nothing differs: `windows − 1` degrees of
+    /// freedom.
+    student: Student,
 }
 
 impl Paired {
@@ -25,6 +35,32 @@ impl Paired {
             0.0
         } else {
             self.mean / self.se
+        }
+    }
+
+    /// Two-sided p of [`Self::t`].
+    pub fn p(&self) -> f64 {
+        self.student.two_sided_p(self.t())
+    }
+
+    /// The interval that holds the true Δ ln PPL with 95 % confidence.
+    pub fn interval(&self) -> (f64, f64) {
+        let half = self.student.quantile(0.975) * self.se;
+        (self.mean - half, self.mean + half)
+    }
+
+    /// The smallest |Δ ln PPL| that these windows would show at 5 %, two-sided,
+    /// in four of five repetitions: `(t(0.975) + t(0.8)) · se`.
+    pub fn detectable(&self) -> f64 {
+        (self.student.quantile(0.975) + self.student.quantile(0.8)) * self.se
+    }
+
+    /// `PPL_B / PPL_A` and its standard error, `ratio · se`.
+    pub fn ppl_ratio(&self) -> Estimate {
+        let ratio = self.mean.exp();
+        Estimate {
+            value: ratio,
+            se: Some(ratio * self.se),
         }
     }
 }
@@ -41,26 +77,78 @@ pub fn paired(a: &[WindowRow], b: &[WindowRow]) -> Result<Paired, String> {
     if a.len() != b.len() {
         return Err(format!("{} windows against {}", a.len(), b.len()));
     }
-    let mut differences = Vec::with_capacity(a.len());
-    for (a, b) in a.iter().zip(b) {
+    let pairs = || a.iter().zip(b);
+    for (a, b) in pairs() {
         if (a.window, a.scored) != (b.window, b.scored) {
             return Err(format!(
                 "window {} with {} scored tokens against window {} with {}",
                 a.window, a.scored, b.window, b.scored
             ));
         }
-        differences.push(Cluster {
-            n: a.scored,
-            sum: b.nll_sum - a.nll_sum,
-        });
     }
-    let ClusteredMean { mean, se, clusters } = clustered_mean(&differences)
-        .ok_or_else(|| format!("{} window is too few for a paired test", a.len()))?;
+    // The mean and its error over all tokens of a quantity's sums by window.
+    let over_tokens = |sum: &dyn Fn(&WindowRow, &WindowRow) -> f64| {
+        let clusters: Vec<Cluster> = pairs()
+            .map(|(a, b)| Cluster {
+                n: a.scored,
+                sum: sum(a, b),
+            })
+            .collect();
+        clustered_mean(&clusters)
+            .ok_or_else(|| format!("{} window is too few for a paired test", a.len()))
+    };
+    let ClusteredMean { mean, se, clusters } = over_tokens(&|a, b| b.nll_sum - a.nll_sum)?;
+    let ppl_a = over_tokens(&|a, _| a.nll_sum)?.mean.exp();
+    let ppl_b = over_tokens(&|_, b| b.nll_sum)?.mean.exp();
+    let linear = over_tokens(&|a, b| ppl_b * b.nll_sum - ppl_a * a.nll_sum)?;
+    let differences: Vec<f64> = pairs().map(|(a, b)| b.nll_sum - a.nll_sum).collect();
     Ok(Paired {
         mean,
         se,
         windows: clusters,
+        permutation_p: sign_flip_p(&differences),
+        ppl_difference: Estimate {
+            value: ppl_b - ppl_a,
+            se: Some(linear.se),
+        },
+        student: Student::new(clusters - 1).ok_or("one window is too few for a paired test")?,
     })
+}
+
+/// A window that moved.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct MovedWindow {
+    pub window: usize,
+    pub scored: usize,
+    /// Mean NLL of its tokens in A and B, in nats.
+    pub nll_a: f64,
+    pub nll_b: f64,
+}
+
+/// The windows whose mean NLL moved most, by size, at most `n`.
+pub fn moved_windows(a: &[WindowRow], b: &[WindowRow], n: usize) -> Vec<MovedWindow> {
+    let by_token = |w: &WindowRow| w.nll_sum / w.scored as f64;
+    let moves: Vec<f64> = a
+        .iter()
+        .zip(b)
+        .map(|(a, b)| by_token(b) - by_token(a))
+        .collect();
+    let moved = largest(&moves, n).into_iter().map(|i| MovedWindow {
+        window: a[i].window,
+        scored: a[i].scored,
+        nll_a: by_token(&a[i]),
+        nll_b: by_token(&b[i]),
+    });
+    moved.collect()
+}
+
+/// The places of the `n` values that are furthest from 0, and are not 0: the
+/// furthest first, equal ones in order.
+pub(super) fn largest(values: &[f64], n: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..values.len()).filter(|&i| values[i] != 0.0).collect();
+    order.sort_by(|&i, &j| values[j].abs().total_cmp(&values[i].abs()).then(i.cmp(&j)));
+    order.truncate(n);
+    order
 }
 
 #[cfg(test)]

@@ -146,7 +146,8 @@ fn log_sum_exp_in_pieces_matches_f64() {
     each_isa(|isa| {
         for piece in [1, 7, 16, 100, 5000] {
             let mut lse = LogSumExp::default();
-            xs.chunks(piece).for_each(|c| log_sum_exp(isa, &mut lse, c, 3.0));
+            xs.chunks(piece)
+                .for_each(|c| log_sum_exp(isa, &mut lse, c, 3.0));
             assert!((lse.value() - want).abs() < 1e-13, "pieces of {piece}");
         }
     });
