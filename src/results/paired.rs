@@ -154,6 +154,7 @@ pub(super) fn largest(values: &[f64], n: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::SplitMix64;
 
     fn windows(data: &[(usize, f64)]) -> Vec<WindowRow> {
         data.iter()
@@ -182,6 +183,71 @@ mod tests {
     }
 
     #[test]
+    fn figures_that_follow_by_hand() {
+        // Two windows of one token, NLL 1 and 3 against 1 and 5: differences 0 and
+        // 2, mean 1, se² = 2/1 · (1 + 1) / 4 = 1.
+        let (a, b) = (
+            windows(&[(1, 1.0), (1, 3.0)]),
+            windows(&[(1, 1.0), (1, 5.0)]),
+        );
+        let p = paired(&a, &b).unwrap();
+        assert_eq!((p.mean, p.se, p.t()), (1.0, 1.0, 1.0));
+        // One degree of freedom: p(1) = 1/2, t(0.975) = tan(0.475 π), t(0.8) =
+        // tan(0.3 π).
+        let close = |x: f64, y: f64| assert!((x - y).abs() < 1e-9 * y.abs(), "{x}, not {y}");
+        let tan = |x: f64| (x * std::f64::consts::PI).tan();
+        close(p.p(), 0.5);
+        close(p.interval().0, 1.0 - tan(0.475));
+        close(p.interval().1, 1.0 + tan(0.475));
+        close(p.detectable(), tan(0.475) + tan(0.3));
+        close(p.ppl_ratio().value, 1f64.exp());
+        close(p.ppl_ratio().se.unwrap(), 1f64.exp());
+        // Sums 0 and ±2 flip to 2 and 2: p is 1.
+        assert_eq!(p.permutation_p, 1.0);
+        // e³ − e² and the error of e³·nll_B − e²·nll_A: e³ − e² and 5e³ − 3e².
+        let (e2, e3) = (2f64.exp(), 3f64.exp());
+        close(p.ppl_difference.value, e3 - e2);
+        close(p.ppl_difference.se.unwrap(), (4.0 * e3 - 2.0 * e2) / 2.0);
+    }
+
+    /// The delta method's error of the PPL difference against finite differences:
+    /// jackknife over windows.
+    #[test]
+    fn error_of_the_ppl_difference_is_the_jackknifes() {
+        let mut rng = Normal(SplitMix64(3));
+        let mut draw = || (32, 32.0 * (3.0 + 0.2 * rng.next()));
+        let data: Vec<(usize, f64)> = (0..200).map(|_| draw()).collect();
+        let moved = data.iter().map(|&(n, x)| (n, x + 0.1 * draw().1 - 9.0));
+        let (a, b) = (windows(&data), windows(&moved.collect::<Vec<_>>()));
+        let ppl = |w: &[WindowRow], left_out: usize| {
+            let others = w.iter().filter(|w| w.window != left_out);
+            let (sum, n) =
+                others.fold((0.0, 0.0), |(s, n), w| (s + w.nll_sum, n + w.scored as f64));
+            (sum / n).exp()
+        };
+        let without: Vec<f64> = (0..200).map(|i| ppl(&b, i) - ppl(&a, i)).collect();
+        let m: crate::stats::Moments = without.iter().copied().collect();
+        let jackknife = (199.0 / 200.0 * m.m2).sqrt();
+        let se = paired(&a, &b).unwrap().ppl_difference.se.unwrap();
+        assert!((se / jackknife - 1.0).abs() < 0.01, "{se} {jackknife}");
+    }
+
+    #[test]
+    fn windows_that_moved_most_by_size() {
+        let a = windows(&[(4, 4.0), (2, 4.0), (4, 8.0), (4, 1.0)]);
+        let b = windows(&[(4, 5.0), (2, 2.0), (4, 8.0), (4, 2.0)]);
+        let moved = moved_windows(&a, &b, 10);
+        // −1, +1/4 and +1/4 a token; the one that did not move is not listed.
+        let numbers: Vec<usize> = moved.iter().map(|w| w.window).collect();
+        assert_eq!(numbers, [1, 0, 3]);
+        assert_eq!(
+            (moved[0].nll_a, moved[0].nll_b, moved[0].scored),
+            (2.0, 1.0, 2)
+        );
+        assert_eq!(moved_windows(&a, &b, 1).len(), 1);
+    }
+
+    #[test]
     fn identical_runs_differ_by_exactly_nothing() {
         let a = windows(&[(127, 400.125), (127, 1e-300), (3, 7.7)]);
         let p = paired(&a, &a).unwrap();
@@ -205,16 +271,12 @@ mod tests {
         assert!(paired(&a, &moved).is_err());
     }
 
-    /// SplitMix64 and Box–Muller: seeded normal deviates.
-    struct Normal(u64);
+    /// Box and Muller: seeded normal deviates.
+    struct Normal(SplitMix64);
 
     impl Normal {
         fn uniform(&mut self) -> f64 {
-            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let mut z = self.0;
-            z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-            ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+            (self.0.next() >> 11) as f64 / (1u64 << 53) as f64
         }
 
         fn next(&mut self) -> f64 {
@@ -231,7 +293,7 @@ mod tests {
     fn t_has_its_size_under_the_null() {
         const EXPERIMENTS: usize = 4000;
         const T_29: f64 = 2.045_229_6; // 0.975 quantile, 29 degrees of freedom
-        let mut rng = Normal(7);
+        let mut rng = Normal(SplitMix64(7));
         let (mut clustered, mut plain) = (0, 0);
         for _ in 0..EXPERIMENTS {
             let (mut a, mut b) = (Vec::new(), Vec::new());
@@ -262,5 +324,64 @@ mod tests {
         assert!((0.038..=0.062).contains(&rate), "size {rate}");
         let rate = plain as f64 / EXPERIMENTS as f64;
         assert!(rate > 0.2, "plain size {rate}");
+    }
+
+    /// Two runs of 64 windows of 255 tokens, as two kernels differ: B's NLLs move by
+    /// `shift`, by an amount of the window (0.0002 nat) and by one of the token (0.004
+    /// nat, three times that on one token in ten). Returns the p of the clustered
+    /// t, of the permutation, and the unpaired σ.
+    fn two_kernels(rng: &mut Normal, shift: f64) -> (f64, f64, f64) {
+        let (mut a, mut b) = (Vec::new(), Vec::new());
+        let mut tokens = [crate::stats::Moments::default(); 2];
+        for _ in 0..64 {
+            let (hardness, shared) = (0.4 * rng.next(), 2e-4 * rng.next());
+            let (mut sum_a, mut sum_b) = (0.0, 0.0);
+            for t in 0..255 {
+                // Skewed, with mean 3 and a standard deviation near 3.
+                let x = -3.0 * (1.0 - rng.uniform()).ln() + hardness;
+                let size = if t % 10 == 0 { 0.012 } else { 0.004 };
+                let y = x + shift + shared + size * rng.next();
+                sum_a += x;
+                sum_b += y;
+                tokens[0].push(x);
+                tokens[1].push(y);
+            }
+            a.push((255, sum_a));
+            b.push((255, sum_b));
+        }
+        let p = paired(&windows(&a), &windows(&b)).unwrap();
+        let [m, n] = tokens;
+        let delta = n.ppl().unwrap() - m.ppl().unwrap();
+        let err = m.ppl_err().unwrap().hypot(n.ppl_err().unwrap());
+        (p.p(), p.permutation_p, delta / err)
+    }
+
+    /// In 100 repetitions, how many p of each test are below 5 %, and how many
+    /// unpaired σ beyond 1.96.
+    fn alarms(seed: u64, shift: f64) -> [usize; 3] {
+        let mut rng = Normal(SplitMix64(seed));
+        let mut alarms = [0; 3];
+        for _ in 0..100 {
+            let (t, permuted, sigma) = two_kernels(&mut rng, shift);
+            alarms[0] += usize::from(t < 0.05);
+            alarms[1] += usize::from(permuted < 0.05);
+            alarms[2] += usize::from(sigma.abs() > 1.96);
+        }
+        alarms
+    }
+
+    #[test]
+    fn a_shift_of_two_in_ten_thousand_is_found_by_the_paired_test_only() {
+        let [t, permuted, unpaired] = alarms(1, 2e-4);
+        assert!(t >= 95 && permuted >= 95, "found {t} and {permuted} of 100");
+        assert_eq!(unpaired, 0);
+    }
+
+    #[test]
+    fn without_a_shift_alarms_are_as_rare_as_they_should_be() {
+        let [t, permuted, unpaired] = alarms(2, 0.0);
+        assert!((2..=8).contains(&t), "{t} of 100");
+        assert!((2..=8).contains(&permuted), "{permuted} of 100");
+        assert_eq!(unpaired, 0);
     }
 }

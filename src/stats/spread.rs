@@ -159,6 +159,11 @@ mod tests {
         let r = correlation([(1.0, 1.0), (2.0, 4.0), (3.0, 4.0)]).unwrap();
         assert!((r - 3.0 / 12f64.sqrt()).abs() < 1e-15);
         assert_eq!(correlation([(1.0, 5.0), (2.0, 5.0)]), None);
+        // scipy.stats.pearsonr.
+        let x = [2.25, 2.5, 3.1, 2.0, 7.7, 1.25];
+        let y = [2.3, 2.41, 3.0, 2.2, 7.1, 1.5];
+        let r = correlation(x.into_iter().zip(y)).unwrap();
+        assert!((r - 0.999_184_313_069_868_3).abs() < 1e-14, "{r}");
     }
 
     proptest! {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pplx::backend::cpu::{CpuModel, Isa};
-use pplx::eval::Geometry;
+use pplx::eval::{Geometry, WindowScore};
 use pplx::gguf::Value;
 use pplx::model::{Attention, Model, Span};
 

@@ -2,7 +2,7 @@
 //! last one only go through one evaluator and get one number.
 
 use pplx::backend::cpu::CpuModel;
-use pplx::backend::{BackendError, Interrupt, LayerWindowModel, Stage, Target};
+use pplx::backend::{BackendError, Interrupt, LayerWindowModel, Stage, Target, TokenScore};
 use pplx::eval::{
     EvalError, Feed, FromLogits, Geometry, Limits, LogitsModel, PerplexityModel, Sequence,
     WindowPlan, WindowScore, score_windows,
@@ -102,7 +102,17 @@ fn all_rows_and_last_row_agree_exactly() {
         let sum: f64 = row.iter().map(|&l| f64::from(l).exp()).sum();
         let target = tokens[w.start + w.first_target];
         let want = sum.ln() - f64::from(row[target as usize]);
-        assert!((a[1].tokens[0].nll - want).abs() < 1e-12);
+        let ours = a[1].tokens[0];
+        assert!((ours.nll - want).abs() < 1e-12);
+        let above = row.iter().filter(|&&l| l > row[target as usize]).count();
+        assert_eq!(ours.rank as usize, above);
+        let p = row.iter().map(|&l| f64::from(l).exp() / sum);
+        let entropy: f64 = p.clone().map(|p| -p * p.ln()).sum();
+        assert!((f64::from(ours.entropy) - entropy).abs() < 1e-6);
+        let top_p = p.fold(0.0, f64::max);
+        assert!((f64::from(ours.top_p) - top_p).abs() < 1e-7);
+        let top = f64::from(row[ours.top_id as usize]).exp() / sum;
+        assert_eq!(top, top_p);
     }
 }
 

@@ -244,3 +244,16 @@ impl Diff {
         csv_file::to_bytes(self.rows.iter().map(Record::new))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `docs/results.md` lists the columns as they are.
+    #[test]
+    fn every_column_is_documented() {
+        let docs = include_str!("../../../docs/results.md");
+        let words: Vec<&str> = docs.split_whitespace().collect();
+        assert!(words.join(" ").contains(&Record::REQUIRED.join(", ")));
+    }
+}

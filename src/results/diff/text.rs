@@ -168,7 +168,7 @@ fn compact(d: &Difference) -> Vec<String> {
             percent(t.delta_p.mean, 3),
             percent(t.delta_p.rms, 3),
             t.correlation
-                .map_or_else(String::new, |r| format!(", correlation {r:.6}"))
+                .map_or_else(String::new, |r| format!(", r {r:.6}"))
         )),
         Err(why) => lines.push(format!("not by token: {}", one_line(why))),
     }

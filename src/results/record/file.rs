@@ -71,7 +71,7 @@ impl Record {
     }
 
     /// The bytes of the file: the same for the same record.
-    fn to_bytes(&self) -> Vec<u8> {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
         let (windows, t, p) = (&self.windows, &self.tokens, &self.pieces);
         let mut out = Writer::default();
         // The widest come first, so that each begins at a multiple of its width.
@@ -112,7 +112,7 @@ impl Record {
         out.finish(&self.identity)
     }
 
-    fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
+    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         let malformed = |e: safetensors::SafeTensorError| format!("is not a record: {e}");
         let (header_len, metadata) = SafeTensors::read_metadata(bytes).map_err(malformed)?;
         let identity = check_metadata(bytes, header_len, metadata.metadata().as_ref())?;

@@ -281,3 +281,6 @@ impl RecordFolder {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

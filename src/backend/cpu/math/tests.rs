@@ -153,6 +153,34 @@ fn log_sum_exp_in_pieces_matches_f64() {
     });
 }
 
+/// What else the softmax is asked for, with the maximum, the target and a tie for
+/// the maximum in any piece.
+#[test]
+fn top_rank_and_entropy_in_pieces_match_f64() {
+    let mut xs = values(-12.0, 9.0, 3000);
+    (xs[700], xs[2100]) = (9.5, 9.5);
+    let exps: Vec<f64> = xs.iter().map(|&x| f64::from(x).exp()).collect();
+    let sum: f64 = exps.iter().sum();
+    let entropy: f64 = exps.iter().map(|e| -(e / sum) * (e / sum).ln()).sum();
+    each_isa(|isa| {
+        for piece in [1, 7, 16, 100, 3000] {
+            for target in [0, 699, 700, 2999] {
+                let target = xs[target];
+                let mut lse = LogSumExp::default();
+                let pieces = xs.chunks(piece);
+                pieces.for_each(|c| log_sum_exp(isa, &mut lse, c, target));
+                let above = xs.iter().filter(|&&x| x > target).count();
+                assert_eq!((lse.top(), lse.above()), (700, above as u32));
+                assert!((lse.top_p() - exps[700] / sum).abs() < 1e-13);
+                assert!((lse.entropy() - entropy).abs() < 1e-12, "pieces of {piece}");
+            }
+        }
+        let mut lse = LogSumExp::default();
+        log_sum_exp(isa, &mut lse, &[5.0], 5.0);
+        assert_eq!((lse.top_p(), lse.entropy(), lse.above()), (1.0, 0.0, 0));
+    });
+}
+
 #[test]
 fn all_versions_agree_bit_for_bit() {
     let xs = values(-20.0, 20.0, 1003);
@@ -178,6 +206,8 @@ fn all_versions_agree_bit_for_bit() {
             bits(d),
             inv.to_bits(),
             lse.value().to_bits(),
+            lse.entropy().to_bits(),
+            (lse.top(), lse.above(), lse.top_p().to_bits()),
         )
     };
     let all = Isa::available();
