@@ -4,3 +4,4 @@ mod diff;
 mod records;
 mod support;
 mod tables;
+mod verdicts;
