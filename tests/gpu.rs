@@ -87,12 +87,12 @@ impl Input {
 }
 
 fn difference(a: &[WindowScore], b: &[WindowScore]) -> f64 {
-    let pairs = a.iter().zip(b).flat_map(|(a, b)| a.nll.iter().zip(&b.nll));
+    let pairs = a.iter().zip(b).flat_map(|(a, b)| a.nll().zip(b.nll()));
     pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
 
 fn mean(scores: &[WindowScore]) -> f64 {
-    let nll: Vec<f64> = scores.iter().flat_map(|s| &s.nll).copied().collect();
+    let nll: Vec<f64> = scores.iter().flat_map(WindowScore::nll).collect();
     nll.iter().sum::<f64>() / nll.len() as f64
 }
 

@@ -73,6 +73,6 @@ impl Text<'_> {
 /// The largest difference of two scores.
 pub fn difference(a: &[WindowScore], b: &[WindowScore]) -> f64 {
     assert_eq!(a.len(), b.len());
-    let pairs = a.iter().zip(b).flat_map(|(a, b)| a.nll.iter().zip(&b.nll));
+    let pairs = a.iter().zip(b).flat_map(|(a, b)| a.nll().zip(b.nll()));
     pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }

@@ -1,8 +1,8 @@
 //! The CPU is the judge: per-token NLLs of every architecture.
 
 use pplx::backend::cuda::Precision;
-use pplx::backend::{Device, Partition};
-use pplx::eval::{Geometry, Mode};
+use pplx::backend::{Device, Partition, TokenScore};
+use pplx::eval::{Geometry, Mode, WindowScore};
 use pplx::model::Model;
 
 use crate::cases::{CASES, GEOMETRY, bos, tokens};
@@ -20,7 +20,25 @@ fn error(both: &Both, text: Text) -> f64 {
     let want = on(Device::Cpu).unwrap_or_else(|e| panic!("{e}"));
     let got = on(Device::Cuda).unwrap_or_else(|e| panic!("{e}"));
     assert!(!want.is_empty());
+    companions(&want, &got);
     difference(&want, &got)
+}
+
+/// What comes with an NLL: numbers within rounding, and the same ranks and most
+/// likely tokens but where two logits are that close.
+fn companions(want: &[WindowScore], got: &[WindowScore]) {
+    let (mut n, mut others) = (0, 0);
+    let tokens = |scores: &[WindowScore]| -> Vec<TokenScore> {
+        scores.iter().flat_map(|s| s.tokens.clone()).collect()
+    };
+    for (a, b) in tokens(want).iter().zip(tokens(got)) {
+        assert!((a.top_p - b.top_p).abs() < 1e-4, "{a:?} {b:?}");
+        assert!((a.entropy - b.entropy).abs() < 2e-4, "{a:?} {b:?}");
+        assert!(a.rank.abs_diff(b.rank) < 2, "{a:?} {b:?}");
+        n += 1;
+        others += usize::from((a.rank, a.top_id) != (b.rank, b.top_id));
+    }
+    assert!(others <= n / 50, "{others} of {n}");
 }
 
 #[test]

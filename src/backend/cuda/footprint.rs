@@ -183,7 +183,7 @@ pub(super) fn head_workspace(head: &LoadedHead, precision: Precision, n_rows: us
     };
     let (rows, ids) = (Vec::new(), vec![0; n_rows]);
     // Without a device there is nothing to go wrong.
-    let _ = head.target_nll((&q, &workspace, 0), &rows, &ids, &Interrupt::default());
+    let _ = head.score_targets((&q, &workspace, 0), &rows, &ids, &Interrupt::default());
     workspace.peak()
 }
 

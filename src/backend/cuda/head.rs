@@ -1,11 +1,11 @@
-//! The output head, fused with the log-softmax: logits live for one tile of the
+//! The output head, fused with the softmax: logits live for one tile of the
 //! vocabulary.
 
 use super::memory::Allocation;
 use super::ops::{Argument, Grid, Queue, Rows, int, launch};
 use super::weights::{LoadedNorm, Mat, Packer, Values};
-use super::workspace::{Buffer, Workspace};
-use crate::backend::{BackendError, Interrupt};
+use super::workspace::{Buffer, Scope, Workspace};
+use crate::backend::{BackendError, Interrupt, TokenScore};
 use crate::model::Head;
 
 /// Vocabulary entries of a tile.
@@ -39,44 +39,48 @@ impl LoadedHead {
         }
     }
 
-    /// `−ln p` of the `ids`, each from a row of `rows`; NaN where a logit was not
-    /// finite.
-    pub fn target_nll(
+    /// The scores of the `ids`, each from a row of `rows`; NaN for an NLL whose
+    /// logits were not all finite.
+    pub fn score_targets(
         &self,
         (q, workspace, weights): (&Queue, &Workspace, u64),
         rows: &[f32],
         ids: &[i32],
         interrupt: &Interrupt,
-    ) -> Result<Vec<f64>, BackendError> {
+    ) -> Result<Vec<TokenScore>, BackendError> {
         const THREADS: u32 = 256;
         let (n, n_in, n_vocab) = (ids.len(), self.weight.n_in, self.weight.n_out);
         let scope = workspace.scope();
-        let x = scope.buffer(n * n_in);
-        q.upload(x, rows)?;
-        if let Some(norm) = &self.norm {
-            norm.apply(q, weights, x, x)?;
-        }
+        let x = self.normed(q, &scope, weights, rows, n)?;
         let targets = scope.buffer::<i32>(n);
         q.upload(targets, ids)?;
-        let (maxima, sums) = (scope.buffer::<f32>(n), scope.buffer::<f64>(n));
-        let (target_logits, not_finite) = (scope.buffer::<f32>(n), scope.buffer::<i32>(n));
+        let folded = scope.buffer::<DeviceRow>(n);
+        let bias = self.bias.map_or(0, |b| q.values(weights, b).address);
+        let softcap = self.softcap.unwrap_or(0.0);
         launch!(
             q,
             begin_rows,
-            q.each(n),
-            maxima.address,
-            sums.address,
-            target_logits.address,
-            not_finite.address,
+            q.warps(n),
+            folded.address,
+            x.address,
+            weights + self.weight.at,
+            self.weight.row_bytes() as i64,
+            int(self.weight.ty.id() as usize),
+            int(n_in),
+            targets.address,
+            q.codebooks(),
+            q.precision.number(),
+            bias,
+            self.scale,
+            softcap,
             n as i64,
         )?;
-        let logits = scope.buffer(n * TILE.min(n_vocab));
-        let bias = self.bias.map_or(0, |b| q.values(weights, b).address);
+        let products = scope.buffer(n * TILE.min(n_vocab));
         for first in (0..n_vocab).step_by(TILE) {
             interrupt.check()?;
             let n_tile = TILE.min(n_vocab - first);
             let tile = self.weight.rows(first, n_tile);
-            let out = Rows::dense(logits, n_tile);
+            let out = Rows::dense(products, n_tile);
             q.multiply(&scope, (&tile, weights), Rows::dense(x, n_in), n, out, 1.0)?;
             let grid = Grid {
                 blocks: (int(n).unsigned_abs(), 1, 1),
@@ -87,33 +91,61 @@ impl LoadedHead {
                 q,
                 fold_logits,
                 grid,
-                maxima.address,
-                sums.address,
-                target_logits.address,
-                not_finite.address,
-                logits.address,
+                folded.address,
+                products.address,
                 bias,
                 targets.address,
                 int(first),
                 int(n_tile),
                 self.scale,
-                self.softcap.unwrap_or(0.0),
+                softcap,
             )?;
         }
-        let nll: Buffer<f64> = scope.buffer(n);
+        let scores = scope.buffer::<DeviceScore>(n);
         launch!(
             q,
             finish_rows,
             q.each(n),
-            nll.address,
-            maxima.address,
-            sums.address,
-            target_logits.address,
-            not_finite.address,
-            n as i64,
+            scores.address,
+            folded.address,
+            n as i64
         )?;
-        let mut out = vec![0.0f64; n];
-        q.download(nll, &mut out)?;
-        Ok(out)
+        let mut out = vec![DeviceScore::default(); n];
+        q.download(scores, &mut out)?;
+        Ok(out.iter().map(score).collect())
+    }
+
+    /// Rows of hidden states on the device, as the output matrix takes them.
+    fn normed<'s>(
+        &self,
+        q: &Queue,
+        scope: &'s Scope,
+        weights: u64,
+        rows: &[f32],
+        n: usize,
+    ) -> Result<Buffer<'s>, BackendError> {
+        let x = scope.buffer(n * self.weight.n_in);
+        q.upload(x, rows)?;
+        if let Some(norm) = &self.norm {
+            norm.apply(q, weights, x, x)?;
+        }
+        Ok(x)
+    }
+}
+
+/// `Row` in `head.cu`.
+type DeviceRow = [u64; 5];
+
+/// `Score` in `head.cu`, in words.
+type DeviceScore = [u64; 3];
+
+fn score(&[nll, ids, shares]: &DeviceScore) -> TokenScore {
+    let (low, high) = (|word: u64| word as u32, |word: u64| (word >> 32) as u32);
+    TokenScore {
+        nll: f64::from_bits(nll),
+        rank: low(ids),
+        top_id: high(ids),
+        top_p: f32::from_bits(low(shares)),
+        entropy: f32::from_bits(high(shares)),
     }
 }

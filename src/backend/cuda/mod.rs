@@ -41,7 +41,9 @@ use self::memory::Allocation;
 use self::ops::Queue;
 use self::weights::Packer;
 use self::workspace::Workspace;
-use super::{BackendError, Hidden, Interrupt, LayerWindow, LayerWindowModel, Stage, Target};
+use super::{
+    BackendError, Hidden, Interrupt, LayerWindow, LayerWindowModel, Stage, Target, TokenScore,
+};
 use crate::isa::Isa;
 use crate::model::Model;
 
@@ -67,6 +69,15 @@ impl Precision {
         match self {
             Precision::F32 => 4,
             Precision::F16 | Precision::Bf16 => 2,
+        }
+    }
+
+    /// Its number in `head.cu`.
+    fn number(self) -> i32 {
+        match self {
+            Precision::F32 => 0,
+            Precision::F16 => 1,
+            Precision::Bf16 => 2,
         }
     }
 
@@ -208,12 +219,12 @@ impl LayerWindowModel for CudaModel {
         }
     }
 
-    fn target_nll(
+    fn score_targets(
         &self,
         hidden: &Hidden,
         targets: &[Target],
         interrupt: &Interrupt,
-    ) -> Result<Vec<f64>, BackendError> {
+    ) -> Result<Vec<TokenScore>, BackendError> {
         let (width, n_vocab) = (hidden.width, self.n_vocab());
         if let Some(t) = targets.iter().find(|t| t.id as usize >= n_vocab) {
             let (sequence, position) = hidden.locate(t.row);
@@ -226,7 +237,7 @@ impl LayerWindowModel for CudaModel {
         }
         let mut state = self.state();
         self.load_head(&mut state)?;
-        let mut nll = Vec::with_capacity(targets.len());
+        let mut scores = Vec::with_capacity(targets.len());
         for targets in targets.chunks(head::ROWS) {
             let rows: Vec<f32> = targets
                 .iter()
@@ -241,10 +252,10 @@ impl LayerWindowModel for CudaModel {
             let workspace = state.workspace(&self.gpu, bytes)?;
             let Some(head) = &state.head else { break };
             let place = (&self.queue(), &workspace, head.weights.address());
-            nll.extend(head.layout.target_nll(place, &rows, &ids, interrupt)?);
+            scores.extend(head.layout.score_targets(place, &rows, &ids, interrupt)?);
         }
-        match nll.iter().position(|x| !x.is_finite()) {
-            None => Ok(nll),
+        match scores.iter().position(|s| !s.nll.is_finite()) {
+            None => Ok(scores),
             Some(i) => {
                 let (sequence, position) = hidden.locate(targets[i].row);
                 Err(BackendError::NotFinite {

@@ -516,7 +516,7 @@ impl Queue<'_> {
         blocks: u64,
         n: usize,
     ) -> Result<(), CudaError> {
-        let grids = self.gpu.map_or(0, Gpu::grids);
+        let grids = self.codebooks();
         let (number, grid, out, n) = (int(ty.id() as usize), self.each(n), out.address, n as i64);
         match self.precision {
             Precision::F32 => launch!(self, dequantize_f32, grid, out, blocks, number, n, grids),
@@ -565,6 +565,11 @@ impl Queue<'_> {
             p.scale.word(),
         ];
         gpu.launch(kernel, grid, &arguments)
+    }
+
+    /// The codebooks of the IQ types.
+    pub fn codebooks(&self) -> u64 {
+        self.gpu.map_or(0, Gpu::grids)
     }
 
     /// Values of a layer's weights as a buffer.

@@ -21,12 +21,8 @@ typedef unsigned long long u64;
 
 __device__ __forceinline__ float infinity() { return __uint_as_float(0x7f800000u); }
 
-__device__ __forceinline__ float warp_sum(float x) {
-  for (int step = LANES / 2; step > 0; step /= 2) x += __shfl_xor_sync(ALL_LANES, x, step);
-  return x;
-}
-
-__device__ __forceinline__ double warp_sum(double x) {
+template <typename T>
+__device__ __forceinline__ T warp_sum(T x) {
   for (int step = LANES / 2; step > 0; step /= 2) x += __shfl_xor_sync(ALL_LANES, x, step);
   return x;
 }
