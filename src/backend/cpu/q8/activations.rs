@@ -1,7 +1,5 @@
 //! Activations in 8 bits, by the formulas of ggml's CPU backend.
 
-use half::slice::HalfFloatSliceExt;
-
 use crate::backend::cpu::isa::{Isa, multiversion};
 use crate::gguf::BlockType;
 
@@ -92,22 +90,29 @@ impl Activations {
             for (sum, scale) in self.sums.iter_mut().zip(&self.scales) {
                 *sum *= scale;
             }
-            round_to_f16(&mut self.sums);
+            round_to_f16(isa, &mut self.sums);
         }
         if format != Format::Q8_K {
-            round_to_f16(&mut self.scales);
+            round_to_f16(isa, &mut self.scales);
         }
     }
 }
 
-/// Rounds to the nearest f16; what is too large becomes infinite.
-fn round_to_f16(xs: &mut [f32]) {
-    const RUN: usize = 256;
-    let mut run = [half::f16::ZERO; RUN];
-    for xs in xs.chunks_mut(RUN) {
-        let run = &mut run[..xs.len()];
-        run.convert_from_f32_slice(xs);
-        run.convert_to_f32_slice(xs);
+multiversion! {
+    /// Rounds to the nearest f16, ties to even; what is too large becomes infinite.
+    /// In f32, since `half` converts one vector at a time.
+    fn round_to_f16(xs: &mut [f32]) {
+        const LEAST_NORMAL: f32 = 6.103_515_6e-5;
+        const TOO_LARGE: f32 = 65_520.0;
+        for x in xs {
+            let bits = x.to_bits();
+            let normal = f32::from_bits((bits.wrapping_add(0xfff + (bits >> 13 & 1))) & !0x1fff);
+            // In [0.5, 1) the distance of f32 values is that of subnormal f16 values.
+            let subnormal = ((x.abs() + 0.5) - 0.5).copysign(*x);
+            let finite = if x.abs() < LEAST_NORMAL { subnormal } else { normal };
+            // A NaN fails the comparison, and stays one.
+            *x = if x.abs() < TOO_LARGE { finite } else { *x * f32::INFINITY };
+        }
     }
 }
 
@@ -115,61 +120,62 @@ fn round_to_f16(xs: &mut [f32]) {
 /// larger than all else.
 #[inline(always)]
 fn largest<const N: usize>(x: &[f32; N]) -> f32 {
-    let mut lanes = [0u32; 16];
-    for x in x.as_chunks::<16>().0 {
-        for (lane, x) in lanes.iter_mut().zip(x) {
-            *lane = (*lane).max(x.to_bits() & 0x7fff_ffff);
-        }
-    }
-    f32::from_bits(lanes.into_iter().fold(0, u32::max))
+    let magnitudes = x.iter().map(|x| x.to_bits() & 0x7fff_ffff);
+    f32::from_bits(magnitudes.fold(0, u32::max))
 }
 
-/// `code ← x · inverse`, rounded to the nearest integer, ties to even; products are
+/// `code ← x · factor`, rounded to the nearest integer, ties to even; products are
 /// within ±128.
 #[inline(always)]
-fn round<const N: usize>(x: &[f32; N], inverse: f32, codes: &mut [i8; N]) {
+fn round<const N: usize>(x: &[f32; N], factor: f32, codes: &mut [i8; N]) {
     // Adding 1.5·2²³ leaves the integer in the low bits.
     const ROUND: f32 = 12_582_912.0;
     for (code, x) in codes.iter_mut().zip(x) {
-        *code = (x * inverse + ROUND).to_bits() as i8;
+        *code = (x * factor + ROUND).to_bits() as i8;
+    }
+}
+
+/// Blocks of Q8_0 and Q8_1, the scales not yet rounded.
+fn quantize_32(isa: Isa, x: &[f32], codes: &mut [i8], scales: &mut [f32]) {
+    let codes = codes.as_chunks_mut::<32>().0.iter_mut();
+    for ((x, codes), scale) in x.as_chunks::<32>().0.iter().zip(codes).zip(scales) {
+        *scale = block_32(isa, x, codes);
+    }
+}
+
+// One block a call: a loop over blocks would be vectorized across them, by gathers.
+multiversion! {
+    /// As in ggml's AVX code, the factor is 127 by the largest magnitude and ties go
+    /// to even; its portable code takes 1 by the scale, and ties go away from zero.
+    fn block_32(x: &[f32; 32], codes: &mut [i8; 32]) -> f32 {
+        let largest = largest(x);
+        let factor = if largest == 0.0 { 0.0 } else { 127.0 / largest };
+        round(x, factor, codes);
+        largest / 127.0
+    }
+}
+
+/// Blocks of Q8_K.
+fn quantize_256(isa: Isa, x: &[f32], codes: &mut [i8], scales: &mut [f32]) {
+    let codes = codes.as_chunks_mut::<256>().0.iter_mut();
+    for ((x, codes), scale) in x.as_chunks::<256>().0.iter().zip(codes).zip(scales) {
+        *scale = block_256(isa, x, codes);
     }
 }
 
 multiversion! {
-    /// Blocks of Q8_0 and Q8_1, the scales not yet rounded. As in ggml's AVX code,
-    /// the factor is 127 by the largest magnitude and ties go to even; its portable
-    /// code takes 1 by the scale, and ties go away from zero.
-    fn quantize_32(x: &[f32], codes: &mut [i8], scales: &mut [f32]) {
-        let codes = codes.as_chunks_mut::<32>().0.iter_mut();
-        for ((x, codes), scale) in x.as_chunks::<32>().0.iter().zip(codes).zip(scales) {
-            let largest = largest(x);
-            *scale = largest / 127.0;
-            let inverse = if largest == 0.0 { 0.0 } else { 127.0 / largest };
-            round(x, inverse, codes);
+    /// The element of the largest magnitude, the first of several, becomes −127.
+    fn block_256(x: &[f32; 256], codes: &mut [i8; 256]) -> f32 {
+        let largest = largest(x);
+        if largest == 0.0 {
+            codes.fill(0);
+            return 0.0;
         }
-    }
-}
-
-multiversion! {
-    /// Blocks of Q8_K. The element of the largest magnitude, the first of several,
-    /// becomes −127.
-    fn quantize_256(x: &[f32], codes: &mut [i8], scales: &mut [f32]) {
-        let codes = codes.as_chunks_mut::<256>().0.iter_mut();
-        for ((x, codes), scale) in x.as_chunks::<256>().0.iter().zip(codes).zip(scales) {
-            let largest = largest(x);
-            if largest == 0.0 {
-                *scale = 0.0;
-                codes.fill(0);
-                continue;
-            }
-            let first = x.iter().find(|x| x.abs() == largest);
-            let factor = -127.0 / first.copied().unwrap_or(largest);
-            *scale = 1.0 / factor;
-            round(x, factor, codes);
-            if !largest.is_finite() {
-                *scale = f32::NAN;
-            }
-        }
+        let first = x.iter().find(|x| x.abs() == largest);
+        let factor = -127.0 / first.copied().unwrap_or(f32::NAN);
+        round(x, factor, codes);
+        // By an infinity the factor is 0, the scale infinite.
+        1.0 / factor
     }
 }
 

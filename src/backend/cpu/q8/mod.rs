@@ -276,7 +276,7 @@ pub fn multiply_quantized(isa: Isa, x: &Activations, w: &Panels, out: &mut [f32]
 }
 
 /// Rows of the largest tile.
-const MOST_ROWS: usize = 7;
+const MOST_ROWS: usize = 6;
 
 /// Some rows and one panel.
 #[derive(Clone, Copy)]
