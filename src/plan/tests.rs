@@ -468,8 +468,8 @@ fn numerics_that_the_weights_have_no_products_for_are_refused() {
     let project = Project::new();
     let text = |numerics: &str| {
         format!(
-            "name = \"x\"\n[sweep]\ncorpora = [\"../c/t.txt\"]\ncontexts = [256]\n\
-             numerics = [{numerics}]\n[[models]]\npath = \"../m/k.gguf\"\n"
+            "name = \"x\"\n[sweep]\ncorpora = [\"c/t.txt\"]\ncontexts = [256]\n\
+             numerics = [{numerics}]\n[[models]]\npath = \"m/k.gguf\"\n"
         )
     };
     let model = |ty: BlockType| {
