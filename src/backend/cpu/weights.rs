@@ -20,6 +20,17 @@ pub(super) struct Source<'a> {
     pub numerics: Numerics,
 }
 
+impl Source<'_> {
+    /// How a matrix is multiplied in integers; `None` for in f32.
+    fn support(self, matrix: &Matrix) -> Result<Option<q8::Kind>, BackendError> {
+        match (self.numerics, Support::of(matrix.ty)) {
+            (Numerics::Exact, _) | (Numerics::Q8, Support::F32) => Ok(None),
+            (Numerics::Q8, Support::Integers(kind)) => Ok(Some(kind)),
+            (Numerics::Q8, Support::None) => Err(BackendError::NoIntegerProduct(matrix.ty)),
+        }
+    }
+}
+
 /// A loaded matrix.
 pub(super) enum Weight {
     F32(Packed),
@@ -29,14 +40,44 @@ pub(super) enum Weight {
 impl Weight {
     /// Decodes a matrix into panels, on all threads.
     pub fn load(source: Source, matrix: &Matrix) -> Result<Self, BackendError> {
-        let support = match source.numerics {
-            Numerics::Exact => Support::F32,
-            Numerics::Q8 => Support::of(matrix.ty),
-        };
-        Ok(match support {
-            Support::F32 => Self::F32(packed(source, matrix)?),
-            Support::Integers(kind) => Self::Integers(integers(source, matrix, kind)?),
-            Support::None => return Err(BackendError::NoIntegerProduct(matrix.ty)),
+        Ok(match source.support(matrix)? {
+            None => Self::F32(packed(source, matrix)?),
+            Some(kind) => Self::Integers(integers(source, matrix, kind)?),
+        })
+    }
+
+    /// Decodes the rows `ids` of a matrix into panels, on one thread.
+    pub fn gather(
+        source: Source,
+        matrix: &Matrix,
+        ids: impl ExactSizeIterator<Item = usize>,
+    ) -> Result<Self, BackendError> {
+        let n_in = matrix.n_in;
+        let blocks = matrix.data(source.gguf);
+        let ids: Vec<usize> = ids.collect();
+        Ok(match source.support(matrix)? {
+            None => {
+                let mut rows = vec![0.0f32; ids.len() * n_in];
+                let mut packed = Packed::zeros(n_in, ids.len());
+                for (row, &id) in rows.chunks_exact_mut(n_in).zip(&ids) {
+                    quant::dequantize(matrix.ty, blocks.row(id), row)?;
+                }
+                let panels = packed.panels_mut_serial();
+                for (panel, rows) in panels.zip(rows.chunks(PANEL * n_in)) {
+                    gemm::pack_rows(panel, rows, n_in, n_in);
+                }
+                Self::F32(packed)
+            }
+            Some(kind) => {
+                let mut panels = q8::Panels::zeros(kind, n_in, ids.len());
+                let mut row = q8::RowBuffers::new(kind, n_in);
+                for (mut panel, ids) in panels.panels_mut().into_iter().zip(ids.chunks(PANEL)) {
+                    for (o, &id) in ids.iter().enumerate() {
+                        panel.fill(source.isa, matrix.ty, o, blocks.row(id), &mut row)?;
+                    }
+                }
+                Self::Integers(panels)
+            }
         })
     }
 
