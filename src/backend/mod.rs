@@ -10,8 +10,55 @@ mod partition;
 use std::fmt;
 use std::ops::Range;
 
+use crate::gguf::BlockType;
+
 pub use interrupt::Interrupt;
 pub use partition::{Device, LayerSpan, Partition, PartitionError};
+
+/// The arithmetic of products with weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Numerics {
+    /// Weights decoded to f32, products and sums in f32.
+    Exact,
+    /// Activations quantized to 8 bits as in ggml's CPU backend, products in
+    /// integers.
+    Q8,
+    /// Weights and activations narrowed to half precision where they meet in
+    /// products, sums in f32.
+    F16,
+    /// The same in bfloat16.
+    Bf16,
+}
+
+impl Numerics {
+    /// All of them, in the order in which messages list them.
+    pub const ALL: [Numerics; 4] = [Numerics::Exact, Numerics::Q8, Numerics::F16, Numerics::Bf16];
+
+    /// Whether layers on `device` can be computed so.
+    pub fn runs_on(self, device: Device) -> bool {
+        match (self, device) {
+            (Numerics::Exact, _) => true,
+            (Numerics::Q8, device) => device == Device::Cpu,
+            (Numerics::F16 | Numerics::Bf16, device) => device == Device::Cuda,
+        }
+    }
+
+    /// As in experiment files and result tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Numerics::Exact => "exact",
+            Numerics::Q8 => "q8",
+            Numerics::F16 => "f16",
+            Numerics::Bf16 => "bf16",
+        }
+    }
+}
+
+impl fmt::Display for Numerics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
 
 /// Hidden states of a batch of sequences, row after row.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,6 +164,10 @@ pub enum BackendError {
     Layers { found: Range<usize>, n_layer: usize },
     #[error(transparent)]
     Quant(#[from] crate::quant::QuantError),
+    #[error("numerics '{numerics}' is not for layers on {device}")]
+    Numerics { numerics: Numerics, device: Device },
+    #[error("numerics 'q8' has no product for weights of type {0}; use numerics 'exact'")]
+    NoIntegerProduct(BlockType),
     #[error("cannot start worker threads: {0}")]
     Threads(String),
     #[error(transparent)]

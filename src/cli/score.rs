@@ -8,7 +8,7 @@ use serde_json::json;
 use super::Failure;
 use super::control::ControlArgs;
 use super::progress::WindowsBar;
-use crate::backend::cuda::Precision;
+use crate::backend::Numerics;
 use crate::corpus::{self, DEFAULT_CHUNK, ids_sha256, read_ids, tokenize_file, write_ids};
 use crate::eval::{EvalError, Geometry, Limits, Mode, WindowScore};
 use crate::experiment::{self, DeviceName, PlacementParts};
@@ -132,6 +132,10 @@ pub struct Args {
     #[arg(long, help_heading = "Placement")]
     cycle: bool,
 
+    /// The arithmetic of products with weights.
+    #[arg(long, value_enum, default_value_t = NumericsName::Exact)]
+    numerics: NumericsName,
+
     #[command(flatten, next_help_heading = "Placement")]
     control: ControlArgs,
 }
@@ -143,6 +147,29 @@ enum ModeName {
     /// llama-perplexity's --ppl-stride
     #[value(name = "llama.cpp-strided")]
     LlamaCppStrided,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum NumericsName {
+    /// f32 throughout
+    Exact,
+    /// activations in 8 bits, as in ggml's CPU backend; on the CPU
+    Q8,
+    /// 16-bit inputs of products, sums in f32; on a GPU
+    F16,
+    /// the same in bfloat16
+    Bf16,
+}
+
+impl From<NumericsName> for Numerics {
+    fn from(name: NumericsName) -> Self {
+        match name {
+            NumericsName::Exact => Numerics::Exact,
+            NumericsName::Q8 => Numerics::Q8,
+            NumericsName::F16 => Numerics::F16,
+            NumericsName::Bf16 => Numerics::Bf16,
+        }
+    }
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
@@ -157,11 +184,13 @@ pub fn run(args: Args) -> Result<(), Failure> {
             _ => None,
         },
     };
-    let loaded = LoadedModel::open(&args.model, &options, args.threads).map_err(Failure::usage)?;
+    let loaded = LoadedModel::open(&args.model, &options, args.threads)
+        .and_then(|loaded| loaded.with_numerics(args.numerics.into()))
+        .map_err(Failure::usage)?;
     let subject = Subject {
         model: Some(&loaded.model),
         n_ctx: geometry.n_ctx,
-        precision: Precision::F32,
+        numerics: loaded.numerics,
     };
     let resolution =
         Resolution::new(asked, &Machine::default(), subject).map_err(Failure::usage)?;
@@ -362,6 +391,7 @@ impl Report<'_> {
         );
         out += &format!("geometry  context {}, {}\n", g.n_ctx, g.mode);
         out += &format!("layers    {}\n", self.layer_placement());
+        out += &format!("numerics  {}\n", self.loaded.numerics);
         out += &format!(
             "scored    {} tokens in {} windows, {:.0} tokens/s on {}\n",
             m.scored,
@@ -404,6 +434,7 @@ impl Report<'_> {
             "bos": self.settings.bos,
             "placement": self.settings.placement.to_string(),
             "layer_placement": self.layer_placement(),
+            "numerics": self.loaded.numerics.name(),
             "windows": m.windows.len(),
             "scored_tokens": m.scored,
             "mean_nll": m.figures.mean_nll,

@@ -11,11 +11,11 @@ mod schema;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use glob::Pattern;
 
+pub use crate::backend::Numerics;
 use crate::eval::{Geometry, Limits};
 use crate::results::Gate;
 
@@ -119,37 +119,6 @@ impl ModeSpec {
             ModeSpec::TeacherForced => Geometry::teacher_forced(n_ctx),
             ModeSpec::LlamaCppStrided { stride } => Geometry::llama_cpp_strided(n_ctx, stride),
         }
-    }
-}
-
-/// The arithmetic of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Numerics {
-    /// Dequantized weights, f32 activations and accumulation.
-    Exact,
-    /// Activations quantized per block as ggml's CPU backend does.
-    Q8,
-    F16,
-    Bf16,
-}
-
-impl Numerics {
-    /// All of them, in the order in which messages list them.
-    pub const ALL: [Numerics; 4] = [Numerics::Exact, Numerics::Q8, Numerics::F16, Numerics::Bf16];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Numerics::Exact => "exact",
-            Numerics::Q8 => "q8",
-            Numerics::F16 => "f16",
-            Numerics::Bf16 => "bf16",
-        }
-    }
-}
-
-impl fmt::Display for Numerics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

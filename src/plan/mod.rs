@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use glob::Pattern;
 
-use crate::backend::cuda::{Footprint, Precision};
+use crate::backend::cpu::no_product;
+use crate::backend::cuda::Footprint;
 use crate::eval::{Geometry, Limits, Mode, WindowPlan};
 use crate::experiment::{
     self, Collector, Context, Diagnostics, Exclude, Experiment, Located, Location,
@@ -24,7 +25,7 @@ use crate::model::Model;
 use crate::results::Gate;
 use crate::tokenizer;
 
-pub use crate::experiment::Numerics;
+pub use crate::backend::Numerics;
 pub use estimate::{Estimate, Tokens, Work, assumed_gflops};
 pub use facts::ModelFacts;
 pub use machine::Machine;
@@ -299,13 +300,19 @@ impl<'a> Expansion<'a> {
         }
         let limits = tightest(self.experiment.limits, c.context.value.limits);
         let fits = self.check(c, limits);
+        let fits = self.has_products(c) && fits;
         let resolution = match resolved {
             Ok(resolution) => resolution,
             Err(e) => {
-                let message = format!(
-                    "{e}; use \"cpu\" or \"auto\", or leave the combination out with [[exclude]]"
-                );
-                return self.refuse(c, &c.placement.at, message);
+                let (at, instead) = match e {
+                    Unavailable::Numerics { .. } | Unavailable::NumericsNeedGpu { .. } => {
+                        (&c.numerics.at, "\"exact\"")
+                    }
+                    _ => (&c.placement.at, "\"cpu\" or \"auto\""),
+                };
+                let message =
+                    format!("{e}; use {instead}, or leave the combination out with [[exclude]]");
+                return self.refuse(c, at, message);
             }
         };
         if !fits {
@@ -357,7 +364,7 @@ impl<'a> Expansion<'a> {
         let subject = Subject {
             model: model.as_deref(),
             n_ctx: c.geometry.n_ctx,
-            precision: Precision::F32,
+            numerics: c.numerics.value,
         };
         Resolution::new(asked, self.machine, subject)
     }
@@ -368,7 +375,7 @@ impl<'a> Expansion<'a> {
         opened.or_insert_with(open).clone()
     }
 
-    /// Whether geometry, model and numerics go together.
+    /// Whether geometry and model go together.
     fn check(&mut self, c: &Candidate<'_>, limits: Limits) -> bool {
         let mut fits = true;
         let geometry = match limits.max_tokens {
@@ -400,16 +407,23 @@ impl<'a> Expansion<'a> {
             self.refuse(c, &c.context.at, message);
             fits = false;
         }
-        if c.numerics.value != Numerics::Exact {
+        fits
+    }
+
+    /// Whether the model's weights have products in the arithmetic.
+    fn has_products(&mut self, c: &Candidate<'_>) -> bool {
+        let numerics = c.numerics.value;
+        let types = c.model.facts.iter().flat_map(|f| f.types.iter().copied());
+        if let Some(ty) = no_product(numerics, types) {
             let message = format!(
-                "numerics '{}' is not available in this build; use \"exact\", or leave the \
-                 combination out with [[exclude]]",
-                c.numerics.value
+                "numerics '{numerics}' has no product for the weights of type {ty} in '{}'; use \
+                 \"exact\", or leave the combination out with [[exclude]]",
+                c.model.name
             );
             self.refuse(c, &c.numerics.at, message);
-            fits = false;
+            return false;
         }
-        fits
+        true
     }
 
     fn refuse(&mut self, c: &Candidate<'_>, at: &Location, message: String) {

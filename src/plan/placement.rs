@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::Machine;
 use crate::backend::cuda::{Budget, CudaError, DeviceInfo, Footprint, Precision};
-use crate::backend::{Device, Partition};
+use crate::backend::{Device, Numerics, Partition};
 use crate::experiment;
 use crate::model::Model;
 
@@ -35,9 +35,15 @@ impl Placement {
 
     /// Whether layers run on the GPU.
     pub fn uses_gpu(self) -> bool {
+        self.devices().contains(&Device::Cuda)
+    }
+
+    /// The devices that layers may be on.
+    fn devices(self) -> &'static [Device] {
         match self {
-            Placement::Cpu | Placement::CpuCycle { .. } => false,
-            Placement::Cuda | Placement::GpuLayers { .. } | Placement::CudaCycle { .. } => true,
+            Placement::Cpu | Placement::CpuCycle { .. } => &[Device::Cpu],
+            Placement::Cuda | Placement::CudaCycle { .. } => &[Device::Cuda],
+            Placement::GpuLayers { .. } => &[Device::Cpu, Device::Cuda],
         }
     }
 
@@ -110,7 +116,7 @@ pub struct Subject<'a> {
     pub model: Option<&'a Model>,
     /// Tokens of a window.
     pub n_ctx: usize,
-    pub precision: Precision,
+    pub numerics: Numerics,
 }
 
 /// A placement that cannot be run here.
@@ -121,6 +127,10 @@ pub enum Unavailable {
         asked: experiment::Placement,
         why: CudaError,
     },
+    #[error("numerics '{numerics}' is not for layers on {device}")]
+    Numerics { numerics: Numerics, device: Device },
+    #[error("numerics '{numerics}' needs a GPU: {why}")]
+    NumericsNeedGpu { numerics: Numerics, why: String },
     #[error("placement '{asked}' begins beyond the model's {n_layers} layers")]
     Layers {
         asked: experiment::Placement,
@@ -146,7 +156,7 @@ impl Resolution {
         let placement = match asked {
             Asked::Cpu => Placement::Cpu,
             Asked::CpuCycle { layers_per_window } => Placement::CpuCycle { layers_per_window },
-            Asked::Auto => return Ok(Self::chosen(machine, subject)),
+            Asked::Auto => return Self::chosen(machine, subject),
             Asked::Cuda => Placement::Cuda,
             Asked::GpuLayers {
                 count,
@@ -157,6 +167,11 @@ impl Resolution {
                 layers_per_window: count,
             },
         };
+        let numerics = subject.numerics;
+        let mut devices = placement.devices().iter();
+        if let Some(&device) = devices.find(|&&device| !numerics.runs_on(device)) {
+            return Err(Unavailable::Numerics { numerics, device });
+        }
         let of = |footprint, gpu| Self {
             placement,
             reason: None,
@@ -200,9 +215,30 @@ impl Resolution {
         Ok(of(Some(footprint), Some(gpu.name.clone())))
     }
 
+    /// What suits the machine, or why numerics that are for a GPU have none.
+    fn chosen(machine: &Machine, subject: Subject) -> Result<Self, Unavailable> {
+        let numerics = subject.numerics;
+        if !numerics.runs_on(Device::Cuda) {
+            return Ok(Self {
+                placement: Placement::Cpu,
+                reason: Some(format!("numerics '{numerics}' is for the CPU")),
+                footprint: None,
+                gpu: None,
+            });
+        }
+        let found = Self::best(machine, subject);
+        match found.placement {
+            Placement::Cpu if !numerics.runs_on(Device::Cpu) => Err(Unavailable::NumericsNeedGpu {
+                numerics,
+                why: found.reason.unwrap_or_default(),
+            }),
+            _ => Ok(found),
+        }
+    }
+
     /// The whole GPU if the model fits, else the largest cycle that fits, else the
     /// CPU.
-    fn chosen(machine: &Machine, subject: Subject) -> Self {
+    fn best(machine: &Machine, subject: Subject) -> Self {
         let on_gpu = |placement: Placement| {
             let gpu = machine.gpu().ok().filter(|_| placement.uses_gpu());
             gpu.map(|g| g.name.clone())
@@ -262,7 +298,8 @@ impl Subject<'_> {
     ) -> Result<Option<Footprint>, CudaError> {
         let footprint = |model: &Model| {
             let partition = placement.partition(model.n_layer());
-            Footprint::new(model, &partition, self.precision, self.n_ctx, gpu.arch)
+            let precision = Precision::of(self.numerics)?;
+            Footprint::new(model, &partition, precision, self.n_ctx, gpu.arch)
         };
         self.model.map(footprint).transpose()
     }

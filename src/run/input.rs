@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::backend::BackendError;
 use crate::backend::cpu::CpuModel;
+use crate::backend::{BackendError, Device, Numerics};
 use crate::gguf::{BlockType, Gguf, GgufError};
 use crate::model::{Model, ModelError};
 use crate::tokenizer::{self, Tokenizer, TokenizerError};
@@ -31,6 +31,7 @@ pub struct LoadedModel {
     pub path: PathBuf,
     pub model: Arc<Model>,
     pub cpu: CpuModel,
+    pub numerics: Numerics,
     tokenizer: Result<Tokenizer, Arc<TokenizerError>>,
     /// Bytes of text that each token stands for; empty without a tokenizer.
     piece_bytes: Vec<u64>,
@@ -67,9 +68,27 @@ impl LoadedModel {
         Ok(Self {
             path: path.to_owned(),
             cpu: CpuModel::new(model.clone(), n_threads)?,
+            numerics: Numerics::Exact,
             model,
             tokenizer: tokenizer.map_err(Arc::new),
             piece_bytes,
+        })
+    }
+
+    /// The same model with other arithmetic; `open` makes it exact. What is for a
+    /// GPU leaves the model on the CPU as it is.
+    ///
+    /// # Errors
+    /// Weights of a type that the arithmetic has no products for.
+    pub fn with_numerics(self, numerics: Numerics) -> Result<Self, InputError> {
+        let cpu = match numerics.runs_on(Device::Cpu) {
+            true => self.cpu.with_numerics(numerics)?,
+            false => self.cpu,
+        };
+        Ok(Self {
+            cpu,
+            numerics,
+            ..self
         })
     }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::input::LoadedModel;
 use crate::backend::cuda::{CudaError, CudaModel, Precision, batch_windows};
-use crate::backend::{Device, Interrupt, LayerWindowModel};
+use crate::backend::{Device, Interrupt, LayerWindowModel, Numerics};
 use crate::eval::{
     CheckpointOptions, DeviceError, EvalError, Feed, Geometry, GeometryError, Layered, Limits,
     Moments, WindowPlan, WindowScore, score_layered,
@@ -44,6 +44,8 @@ pub enum MeasureError {
     Geometry(#[from] GeometryError),
     #[error(transparent)]
     Device(#[from] DeviceError),
+    #[error("numerics '{numerics}' is not for layers on {device}")]
+    Numerics { numerics: Numerics, device: Device },
     #[error(transparent)]
     Cuda(#[from] CudaError),
     #[error(transparent)]
@@ -114,6 +116,11 @@ pub fn measure(
         batch: settings.batch.unwrap_or(chosen),
     };
     let windows = plan.windows().len();
+    let numerics = loaded.numerics;
+    let mut used = partition.spans().iter().map(|s| s.device);
+    if let Some(device) = used.find(|&device| !numerics.runs_on(device)) {
+        return Err(MeasureError::Numerics { numerics, device });
+    }
     let streamed;
     let cpu: &dyn LayerWindowModel = match partition.cycles() {
         true => {
@@ -126,7 +133,7 @@ pub fn measure(
     let mut devices = vec![(Device::Cpu, cpu)];
     if partition.uses(Device::Cuda) {
         let kernels = control.kernels.as_deref();
-        cuda = CudaModel::new(loaded.model.clone(), Precision::F32, kernels)?;
+        cuda = CudaModel::new(loaded.model.clone(), Precision::of(numerics)?, kernels)?;
         devices.push((Device::Cuda, &cuda));
     }
     let model = Layered::new(devices, partition)?;

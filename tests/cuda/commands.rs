@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use pplx::backend::cuda::{Arch, DeviceInfo, Footprint, Precision};
-use pplx::backend::{Device, Partition};
+use pplx::backend::{Device, Numerics, Partition};
 use pplx::experiment;
 use pplx::plan::{Machine, Placement, Resolution, Subject};
 
@@ -80,6 +80,24 @@ fn scores_on_the_device() {
         assert!((got - want).abs() < 1e-5, "{options:?}: {got} for {want}");
         assert_eq!(json["placement"], placement);
         assert_eq!(json["layer_placement"], layers);
+    }
+    for (numerics, most) in [("f16", 0.02), ("bf16", 0.2)] {
+        let mut command = project.pplx(&SCORE);
+        command.args(["--numerics", numerics]);
+        let (got, json) = mean_nll(for_command(&mut command));
+        let error = (got - want).abs();
+        assert!(error > 1e-6 && error < most, "{numerics}: {got} for {want}");
+        assert_eq!(
+            (&json["placement"], &json["numerics"]),
+            (&"cuda".into(), &numerics.into())
+        );
+        assert_eq!(json["engine"], "pplx 0.1.0, CUDA stand-in (CPU)");
+        // Some layers would be computed otherwise.
+        let mut command = project.pplx(&SCORE);
+        command.args(["--numerics", numerics, "--gpu-layers", "1"]);
+        let (code, _, stderr) = ended(for_command(&mut command));
+        assert_eq!(code, Some(2));
+        assert!(stderr.contains("is not for layers on cpu"), "{stderr}");
     }
     let mut command = project.pplx(&SCORE);
     command.args(["--gpu-layers", "1", "--first-layer", "3"]);
@@ -181,6 +199,13 @@ fn without_a_driver() {
     let (code, _, stderr) = ended(without_cuda(command.args(["--device", "cuda"])));
     assert_eq!(code, Some(2));
     assert!(stderr.contains("placement 'cuda' cannot be run: the CUDA driver library"));
+    let mut command = project.pplx(&SCORE);
+    let (code, _, stderr) = ended(without_cuda(command.args(["--numerics", "bf16"])));
+    assert_eq!(code, Some(2));
+    assert!(
+        stderr.contains("numerics 'bf16' needs a GPU: the CUDA driver"),
+        "{stderr}"
+    );
     // Nobody who does not ask for it hears of it.
     let (code, _, stderr) = ended(without_cuda(&mut project.pplx(&SCORE)));
     assert_eq!((code, stderr.as_str()), (Some(0), ""));
@@ -231,7 +256,7 @@ fn auto_takes_what_fits() {
     let subject = Subject {
         model: Some(&model),
         n_ctx: 32,
-        precision: Precision::F32,
+        numerics: Numerics::Exact,
     };
     let footprint = |partition: Partition| {
         Footprint::new(&model, &partition, Precision::F32, 32, arch).unwrap()

@@ -42,7 +42,8 @@ use self::ops::Queue;
 use self::weights::Packer;
 use self::workspace::Workspace;
 use super::{
-    BackendError, Hidden, Interrupt, LayerWindow, LayerWindowModel, Stage, Target, TokenScore,
+    BackendError, Hidden, Interrupt, LayerWindow, LayerWindowModel, Numerics, Stage, Target,
+    TokenScore,
 };
 use crate::isa::Isa;
 use crate::model::Model;
@@ -64,6 +65,22 @@ pub enum Precision {
 }
 
 impl Precision {
+    /// That of `numerics`.
+    ///
+    /// # Errors
+    /// Numerics that are not for CUDA.
+    pub fn of(numerics: Numerics) -> Result<Self, CudaError> {
+        match numerics {
+            Numerics::Exact => Ok(Precision::F32),
+            Numerics::F16 => Ok(Precision::F16),
+            Numerics::Bf16 => Ok(Precision::Bf16),
+            Numerics::Q8 => {
+                let why = "they are for layers on the CPU".to_owned();
+                Err(CudaError::Unsupported("numerics 'q8'", why))
+            }
+        }
+    }
+
     /// Bytes of an input.
     fn bytes(self) -> usize {
         match self {
