@@ -100,7 +100,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     case 10: *value = 32; break; // warp
     case 12: case 82: *value = 65536; break; // registers
     case 13: *value = 1000000; break; // kHz
-    case 16: *value = 16; break; // multiprocessors
+    case 16: *value = 2; break; // multiprocessors: what grids are sized by
     case 36: *value = 1000000; break;
     case 37: *value = 256; break;
     case 38: *value = 4 << 20; break;
