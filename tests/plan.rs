@@ -57,7 +57,8 @@ impl Project {
             .env("PPLX_SHARED", "/elsewhere")
             .env_remove("PPLX_MODELS")
             .env("PPLX_CACHE", "/elsewhere")
-            .env("PPLX_API_KEY", "not ours");
+            .env("PPLX_API_KEY", "not ours")
+            .env("CUDA_VISIBLE_DEVICES", "");
         command
     }
 
@@ -94,7 +95,7 @@ fn the_matrix_is_printed() {
         "a/t.txt/128/sw-s128-p65/cpu/exact/w5       ~5    ~315",
         "2 runs, about 1 s\n",
         "GFLOP/s",
-        "note: placement 'auto' is cpu here: no CUDA backend in this build\n",
+        "note: placement 'auto' is cpu here: the CUDA driver",
     ] {
         assert!(text.contains(expected), "{expected}\n in\n{text}");
     }
@@ -194,7 +195,7 @@ fn mistakes_name_their_layer() {
     );
     let error = set("sweep.placements=[\"cuda\"]");
     assert!(
-        error.contains("placement 'cuda' cannot be run: no CUDA backend in this build"),
+        error.contains("placement 'cuda' cannot be run: the CUDA driver"),
         "{error}"
     );
 }

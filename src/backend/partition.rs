@@ -107,6 +107,24 @@ impl Partition {
         }
     }
 
+    /// `layers` on CUDA and all others on the CPU, in one pass. Layers beyond the
+    /// model's are left out.
+    pub fn offload(n_layer: usize, layers: Range<usize>) -> Self {
+        let (start, end) = (layers.start.min(n_layer), layers.end.min(n_layer));
+        let cuts = [
+            (Device::Cpu, 0..start),
+            (Device::Cuda, start..end.max(start)),
+            (Device::Cpu, end.max(start)..n_layer),
+        ];
+        let spans = cuts.into_iter().filter(|(_, layers)| !layers.is_empty());
+        Self {
+            spans: spans
+                .map(|(device, layers)| LayerSpan { device, layers })
+                .collect(),
+            cycle: false,
+        }
+    }
+
     pub fn spans(&self) -> &[LayerSpan] {
         &self.spans
     }
@@ -127,6 +145,11 @@ impl Partition {
     /// Whether hidden states are kept between passes.
     pub fn keeps_states(&self) -> bool {
         self.cycle && self.spans.len() > 1
+    }
+
+    /// Whether a layer window is on `device`.
+    pub fn uses(&self, device: Device) -> bool {
+        self.spans.iter().any(|s| s.device == device)
     }
 
     /// Whether layer windows leave their device before the run ends.
@@ -226,6 +249,10 @@ mod tests {
                 new(&[(Device::Cuda, 0, 3), (CPU, 3, 8)], false),
                 "cuda[0,3)+cpu[3,8)",
             ),
+            (Partition::offload(8, 0..3), "cuda[0,3)+cpu[3,8)"),
+            (Partition::offload(8, 3..5), "cpu[0,3)+cuda[3,5)+cpu[5,8)"),
+            (Partition::offload(8, 3..99), "cpu[0,3)+cuda[3,8)"),
+            (Partition::offload(8, 0..99), "cuda[0,8)"),
             (Partition::cycle(CPU, 8, 1), "cycle cpu[0,1)..[7,8)"),
             (Partition::cycle(CPU, 8, 3), "cycle cpu[0,3)..[6,8)"),
             (Partition::cycle(CPU, 8, 4), "cycle cpu[0,4)+cpu[4,8)"),

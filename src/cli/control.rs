@@ -7,6 +7,7 @@ use signal_hook::flag;
 
 use super::Failure;
 use crate::eval::{CheckpointOptions, MIB};
+use crate::fetch::FetchOptions;
 use crate::run::Control;
 
 #[derive(clap::Args)]
@@ -40,6 +41,8 @@ impl ControlArgs {
         }
         let control = Control {
             checkpoints,
+            // Without a cache kernels are compiled anew.
+            kernels: FetchOptions::from_env().ok().map(|o| o.cache_dir),
             ..Control::default()
         };
         let raised = control.interrupt.flag();

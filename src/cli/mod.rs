@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 mod control;
 mod diff;
+mod doctor;
 mod fetch;
 mod inputs;
 mod inspect;
@@ -45,6 +46,8 @@ enum Verb {
     Inspect(inspect::Args),
     /// Fetch the models and corpora of an experiment.
     Fetch(fetch::Args),
+    /// Show the GPUs and NVIDIA's libraries, or what is missing.
+    Doctor(doctor::Args),
 }
 
 /// Why a verb ended without success. The message is for people; it says what
@@ -82,6 +85,7 @@ pub fn main() -> ExitCode {
         Verb::Tokenize(a) => tokenize::run(a),
         Verb::Inspect(a) => inspect::run(a),
         Verb::Fetch(a) => fetch::run(a),
+        Verb::Doctor(a) => doctor::run(a),
     };
     let (code, message) = match result {
         Ok(()) => return ExitCode::SUCCESS,

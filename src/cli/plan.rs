@@ -104,6 +104,10 @@ fn text(plan: &Plan, rows: &[(&RunSpec, Estimate)], threads: usize) -> String {
     if cycles {
         columns.push("hidden states");
     }
+    let on_gpu = rows.iter().any(|(_, e)| e.device_bytes.is_some());
+    if on_gpu {
+        columns.push("GPU memory");
+    }
     let mut table = vec![columns.into_iter().map(str::to_owned).collect()];
     for (run, estimate) in rows {
         let mut cells = row(run, estimate);
@@ -114,9 +118,13 @@ fn text(plan: &Plan, rows: &[(&RunSpec, Estimate)], threads: usize) -> String {
                 None => "?".to_owned(),
             });
         }
+        if on_gpu {
+            let bytes = estimate.device_bytes;
+            cells.push(bytes.map_or("-".to_owned(), |b| HumanBytes(b).to_string()));
+        }
         table.push(cells);
     }
-    out += &align(&table, &[1, 2, 3, 4, 5]);
+    out += &align(&table, &[1, 2, 3, 4, 5, 6]);
 
     let plural = if plan.runs.len() == 1 { "" } else { "s" };
     out += &format!("\n{} run{plural}", plan.runs.len());
@@ -296,6 +304,7 @@ fn run_json(run: &RunSpec, estimate: &Estimate) -> Value {
         "windows": work.map(|w| w.windows),
         "scored": work.map(|w| w.scored),
         "memory_bytes_estimate": estimate.memory_bytes,
+        "device_memory_bytes": estimate.device_bytes,
         "checkpoint_bytes_estimate": estimate.checkpoint_bytes,
         "seconds_estimate": estimate.seconds,
     })

@@ -8,10 +8,11 @@ use serde_json::json;
 use super::Failure;
 use super::control::ControlArgs;
 use super::progress::WindowsBar;
+use crate::backend::cuda::Precision;
 use crate::corpus::{self, DEFAULT_CHUNK, ids_sha256, read_ids, tokenize_file, write_ids};
 use crate::eval::{EvalError, Geometry, Limits, Mode, WindowScore};
-use crate::experiment::{DeviceName, PlacementParts};
-use crate::plan::{Placement, Resolution};
+use crate::experiment::{self, DeviceName, PlacementParts};
+use crate::plan::{Machine, Resolution, Subject};
 use crate::results::render;
 use crate::run::{LoadedModel, MeasureError, Measurement, Settings, measure, model_type};
 use crate::tokenizer;
@@ -146,7 +147,7 @@ enum ModeName {
 
 pub fn run(args: Args) -> Result<(), Failure> {
     let geometry = geometry(&args)?;
-    let placement = placement(&args)?;
+    let asked = placement(&args)?;
     let options = tokenizer::Options {
         parse_special: args.parse_special,
         pre: args.pre.clone(),
@@ -157,6 +158,14 @@ pub fn run(args: Args) -> Result<(), Failure> {
         },
     };
     let loaded = LoadedModel::open(&args.model, &options, args.threads).map_err(Failure::usage)?;
+    let subject = Subject {
+        model: Some(&loaded.model),
+        n_ctx: geometry.n_ctx,
+        precision: Precision::F32,
+    };
+    let placement = Resolution::new(asked, &Machine::default(), subject)
+        .map_err(Failure::usage)?
+        .placement;
     let tokens = tokens(&args, &loaded)?;
     if let Some(path) = &args.dump_tokens {
         write_ids(path, &tokens).map_err(Failure::failed)?;
@@ -234,7 +243,8 @@ fn geometry(args: &Args) -> Result<Geometry, Failure> {
     Ok(geometry)
 }
 
-fn placement(args: &Args) -> Result<Placement, Failure> {
+/// The placement that the options ask for.
+fn placement(args: &Args) -> Result<experiment::Placement, Failure> {
     let parts = PlacementParts {
         device: args.device,
         gpu_layers: args.gpu_layers,
@@ -250,11 +260,9 @@ fn placement(args: &Args) -> Result<Placement, Failure> {
             return Err(Failure::usage(format!("{option} must be at least 1")));
         }
     }
-    let asked = parts
+    parts
         .placement()
-        .map_err(|e| Failure::usage(format!("--{} {}", e.key.replace('_', "-"), e.why)))?;
-    let resolution = Resolution::new(asked).map_err(Failure::usage)?;
-    Ok(resolution.placement)
+        .map_err(|e| Failure::usage(format!("--{} {}", e.key.replace('_', "-"), e.why)))
 }
 
 fn tokens(args: &Args, loaded: &LoadedModel) -> Result<Vec<u32>, Failure> {

@@ -1,7 +1,7 @@
 //! What a run will take, roughly, before anything is loaded.
 
 use super::{ModelFacts, RunSpec};
-use crate::backend::Partition;
+use crate::backend::{Device, LayerSpan, Partition};
 use crate::eval::{GeometryError, WindowPlan};
 
 /// Bytes of English text a token, for corpora that have not been tokenized.
@@ -26,9 +26,12 @@ pub struct Estimate {
     pub tokens: Tokens,
     /// Windows, evaluated and scored tokens; exact if `tokens` is.
     pub work: Option<Result<Work, GeometryError>>,
-    /// The weights that are on the device together, as f32, and the activations of
-    /// one window.
+    /// Main memory: the weights that are on the CPU together, as f32, and the
+    /// activations of one window.
     pub memory_bytes: Option<u64>,
+    /// Device memory, to the byte but for what the driver rounds up; `None` without
+    /// a GPU.
+    pub device_bytes: Option<u64>,
     /// Hidden states that a cycle keeps between its passes; 0 without a cycle.
     pub checkpoint_bytes: Option<u64>,
     pub seconds: Option<f64>,
@@ -68,6 +71,8 @@ impl Estimate {
         });
         let facts = run.model.facts.as_ref();
         let seconds = match (facts, &work) {
+            // No GPU's speed is assumed.
+            _ if run.placement.uses_gpu() => None,
             (Some(f), Some(Ok(work))) => Some(flops(f, run.geometry.n_ctx, work) / (gflops * 1e9)),
             _ => None,
         };
@@ -80,6 +85,7 @@ impl Estimate {
         };
         Self {
             tokens,
+            device_bytes: run.footprint.map(|f| f.least()),
             memory_bytes: partition.map(|(f, p)| memory(f, &p, run.geometry.n_ctx)),
             checkpoint_bytes,
             work,
@@ -104,20 +110,30 @@ fn checkpoints(model: &ModelFacts, work: &Work) -> u64 {
         .saturating_mul(4)
 }
 
-/// Four bytes a weight, and about sixteen f32 vectors of the model's width for
-/// each token of a window (residual, norms, queries, keys, values, FFN).
+/// Four bytes a weight on the CPU, and about sixteen f32 vectors of the model's
+/// width for each token of a window (residual, norms, queries, keys, values, FFN).
 fn memory(model: &ModelFacts, partition: &Partition, n_ctx: usize) -> u64 {
     let activations = (n_ctx as u64)
         .saturating_mul(model.n_embd as u64)
         .saturating_mul(16 * 4);
-    let largest = partition.spans().iter().map(|s| s.layers.len()).max();
-    let layers = match largest {
-        Some(n) if partition.cycles() => {
-            model.layer_parameters / model.n_layers.max(1) as u64 * n as u64
-        }
-        _ => model.layer_parameters,
+    let on_cpu = |pass: &&[LayerSpan]| -> usize {
+        let spans = pass.iter().filter(|s| s.device == Device::Cpu);
+        spans.map(|s| s.layers.len()).sum()
     };
-    (model.parameters - model.layer_parameters)
+    let n_layers = partition.passes().iter().map(on_cpu).max().unwrap_or(0);
+    let layers = match n_layers {
+        n if n == model.n_layers => model.layer_parameters,
+        n => model.layer_parameters / model.n_layers.max(1) as u64 * n as u64,
+    };
+    let has_head = partition
+        .spans()
+        .last()
+        .is_none_or(|s| s.device == Device::Cpu);
+    let others = match has_head {
+        true => model.parameters - model.layer_parameters,
+        false => 0,
+    };
+    others
         .saturating_add(layers)
         .saturating_mul(4)
         .saturating_add(activations)

@@ -4,27 +4,31 @@
 mod estimate;
 mod facts;
 mod inputs;
+mod machine;
 mod placement;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use glob::Pattern;
 
+use crate::backend::cuda::{Footprint, Precision};
 use crate::eval::{Geometry, Limits, Mode, WindowPlan};
 use crate::experiment::{
     self, Collector, Context, Diagnostics, Exclude, Experiment, Located, Location,
 };
+use crate::model::Model;
 use crate::results::Gate;
 use crate::tokenizer;
 
 pub use crate::experiment::Numerics;
 pub use estimate::{Estimate, Tokens, Work, assumed_gflops};
 pub use facts::ModelFacts;
-pub use placement::{Placement, Resolution, Unavailable};
+pub use machine::Machine;
+pub use placement::{Placement, Resolution, Subject, Unavailable};
 
 /// A model of the sweep.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +85,9 @@ pub struct RunSpec {
     /// As in experiment files and result tables.
     pub mode_name: &'static str,
     pub placement: Placement,
+    /// What it takes of the GPU's memory; `None` without one, or where the model is
+    /// not on disk yet.
+    pub footprint: Option<Footprint>,
     pub numerics: Numerics,
     pub limits: Limits,
 }
@@ -116,6 +123,14 @@ impl Plan {
     /// files, malformed models, geometries that score nothing, contexts beyond a
     /// model's, placements and numerics that this build does not have.
     pub fn new(experiment: &Experiment) -> Result<Self, Diagnostics> {
+        Self::on(experiment, &Machine::default())
+    }
+
+    /// Expands `experiment` for a machine.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn on(experiment: &Experiment, machine: &Machine) -> Result<Self, Diagnostics> {
         let mut errors = Collector::default();
         let paths = inputs::Paths::new(&experiment.path);
         let models = inputs::models(experiment, &paths, &mut errors);
@@ -130,7 +145,7 @@ impl Plan {
         let reference_files = reference_files.collect();
         let inputs_found = !models.is_empty() && !corpora.is_empty();
 
-        let mut expansion = Expansion::new(experiment, &mut errors);
+        let mut expansion = Expansion::new(experiment, machine, &mut errors);
         for model in &models {
             for corpus in &corpora {
                 expansion.add(model, corpus);
@@ -186,6 +201,10 @@ fn distinct<'a, T>(items: impl Iterator<Item = &'a Arc<T>>) -> Vec<&'a Arc<T>> {
 /// An expansion on its way.
 struct Expansion<'a> {
     experiment: &'a Experiment,
+    machine: &'a Machine,
+    /// Models whose size in device memory was asked for; `None` where a file is
+    /// missing or is no model, which its own runs report.
+    opened: HashMap<PathBuf, Option<Arc<Model>>>,
     errors: &'a mut Collector,
     /// Settings that are refused already: one message each is enough.
     refused: HashSet<String>,
@@ -224,9 +243,11 @@ impl Candidate<'_> {
 }
 
 impl<'a> Expansion<'a> {
-    fn new(experiment: &'a Experiment, errors: &'a mut Collector) -> Self {
+    fn new(experiment: &'a Experiment, machine: &'a Machine, errors: &'a mut Collector) -> Self {
         Self {
             experiment,
+            machine,
+            opened: HashMap::new(),
             errors,
             refused: HashSet::new(),
             keys: HashSet::new(),
@@ -261,7 +282,7 @@ impl<'a> Expansion<'a> {
     }
 
     fn add_one(&mut self, c: &Candidate<'_>) {
-        let resolved = Resolution::new(c.placement.value);
+        let resolved = self.resolve(c);
         let chosen = resolved.as_ref().ok().map(|r| r.placement);
         let mut excluded = false;
         for (exclude, hits) in self.experiment.excludes.iter().zip(&mut self.exclude_hits) {
@@ -288,7 +309,7 @@ impl<'a> Expansion<'a> {
         if !fits {
             return;
         }
-        if let Some(reason) = resolution.reason {
+        if let Some(reason) = &resolution.reason {
             self.note(format!(
                 "placement '{}' is {} here: {reason}",
                 c.placement.value, resolution.placement
@@ -310,6 +331,7 @@ impl<'a> Expansion<'a> {
             geometry: c.geometry,
             mode_name: c.geometry.mode.name(),
             placement: resolution.placement,
+            footprint: resolution.footprint,
             numerics: c.numerics.value,
             limits,
         };
@@ -318,6 +340,29 @@ impl<'a> Expansion<'a> {
         } else {
             self.merged += 1;
         }
+    }
+
+    fn resolve(&mut self, c: &Candidate<'_>) -> Result<Resolution, Unavailable> {
+        use experiment::Placement as Asked;
+        let asked = c.placement.value;
+        // The model is looked into where its size matters: with a GPU at hand.
+        let on_gpu = !matches!(asked, Asked::Cpu | Asked::CpuCycle { .. });
+        let model = match on_gpu && self.machine.gpu().is_ok() {
+            true => self.open(c.model),
+            false => None,
+        };
+        let subject = Subject {
+            model: model.as_deref(),
+            n_ctx: c.geometry.n_ctx,
+            precision: Precision::F32,
+        };
+        Resolution::new(asked, self.machine, subject)
+    }
+
+    fn open(&mut self, model: &ModelSpec) -> Option<Arc<Model>> {
+        let open = || Model::open(&model.path).ok().map(Arc::new);
+        let opened = self.opened.entry(model.path.clone());
+        opened.or_insert_with(open).clone()
     }
 
     /// Whether geometry, model and numerics go together.

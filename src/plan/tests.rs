@@ -3,6 +3,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
+use crate::backend::cuda::CudaError;
 use crate::eval::GeometryError;
 use crate::gguf::{GgufWriter, Value};
 
@@ -49,7 +50,7 @@ impl Project {
         std::fs::write(&file, text).unwrap();
         let prefix = format!("{}/", self.path().display());
         Experiment::load(&file, &[])
-            .and_then(|x| Plan::new(&x))
+            .and_then(|x| Plan::on(&x, &Machine::with_gpu(Err(CudaError::NoDevice))))
             .map_err(|e| e.to_string().replace(&prefix, ""))
     }
 
@@ -96,7 +97,7 @@ fn a_run_says_everything() {
     assert_eq!((facts.head_parameters, facts.layer_parameters), (80, 32));
     assert_eq!(
         plan.notes,
-        ["placement 'auto' is cpu here: no CUDA backend in this build"]
+        ["placement 'auto' is cpu here: the CUDA driver sees no device"]
     );
 }
 
@@ -190,7 +191,7 @@ fn refusals() {
         (
             "[\"auto\"]",
             "[\"cuda\"]",
-            "6:15: run a/t.txt/256/sw-s256-p129/cuda/exact: placement 'cuda' cannot be run: no CUDA backend in this build",
+            "6:15: run a/t.txt/256/sw-s256-p129/cuda/exact: placement 'cuda' cannot be run: the CUDA driver sees no device",
         ),
         (
             "[\"auto\"]",

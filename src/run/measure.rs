@@ -1,8 +1,10 @@
 //! From tokens to figures.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use super::input::LoadedModel;
+use crate::backend::cuda::{CudaError, CudaModel, Precision, batch_rows};
 use crate::backend::{Device, Interrupt, LayerWindowModel};
 use crate::eval::{
     CheckpointOptions, DeviceError, EvalError, Feed, Geometry, GeometryError, Layered, Limits,
@@ -29,6 +31,8 @@ pub struct Settings {
 pub struct Control {
     pub interrupt: Interrupt,
     pub checkpoints: CheckpointOptions,
+    /// Where compiled kernels are kept; nowhere by default.
+    pub kernels: Option<PathBuf>,
 }
 
 /// Why nothing was measured.
@@ -40,6 +44,8 @@ pub enum MeasureError {
     Geometry(#[from] GeometryError),
     #[error(transparent)]
     Device(#[from] DeviceError),
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
     #[error(transparent)]
     Eval(#[from] EvalError),
     #[error("nothing was scored")]
@@ -98,13 +104,16 @@ pub fn measure(
         });
     }
     let plan = WindowPlan::new(tokens.len(), geometry, limits)?;
-    let chosen = Feed::batch_for(geometry.n_ctx, loaded.cpu.n_threads());
+    let partition = settings.placement.partition(loaded.model.n_layer());
+    let chosen = match partition.uses(Device::Cuda) {
+        true => batch_rows(geometry.n_ctx) / geometry.n_ctx,
+        false => Feed::batch_for(geometry.n_ctx, loaded.cpu.n_threads()),
+    };
     let feed = Feed {
         bos: settings.bos,
         batch: settings.batch.unwrap_or(chosen),
     };
     let windows = plan.windows().len();
-    let partition = settings.placement.partition(loaded.model.n_layer());
     let streamed;
     let cpu: &dyn LayerWindowModel = match partition.cycles() {
         true => {
@@ -113,7 +122,14 @@ pub fn measure(
         }
         false => &loaded.cpu,
     };
-    let model = Layered::new(vec![(Device::Cpu, cpu)], partition)?;
+    let cuda;
+    let mut devices = vec![(Device::Cpu, cpu)];
+    if partition.uses(Device::Cuda) {
+        let kernels = control.kernels.as_deref();
+        cuda = CudaModel::new(loaded.model.clone(), Precision::F32, kernels)?;
+        devices.push((Device::Cuda, &cuda));
+    }
+    let model = Layered::new(devices, partition)?;
     let mut moments = Moments::default();
     let start = Instant::now();
     let means = (&control.interrupt, &control.checkpoints);

@@ -71,6 +71,8 @@ impl Project {
             .env_remove("PPLX_TEST_MODELS")
             .env_remove("PPLX_SHARED");
         command.env("PPLX_CACHE", self.path("cache"));
+        // Nor is a GPU that this machine may have theirs.
+        command.env("CUDA_VISIBLE_DEVICES", "");
         let output = command.envs(variables.iter().copied()).output().unwrap();
         Ended {
             code: output.status.code(),

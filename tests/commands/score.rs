@@ -318,7 +318,7 @@ fn placements() {
     for (arguments, expected) in [
         (
             &["--device", "cuda"][..],
-            "placement 'cuda' cannot be run: no CUDA backend in this build",
+            "placement 'cuda' cannot be run: the CUDA driver",
         ),
         (
             &["--gpu-layers", "8", "--cycle"],

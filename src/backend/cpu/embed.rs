@@ -25,6 +25,7 @@ pub(in crate::backend) fn embed(
         width: model.n_embd,
         lens,
         n_ctx,
+        needed_from: 0,
     };
     let rows = hidden.sequences_mut().into_iter().zip(sequences);
     for (sequence, (xs, ids)) in rows.enumerate() {
@@ -37,7 +38,7 @@ pub(in crate::backend) fn embed(
             });
         }
         embed_one(isa, model, ids, xs)?;
-        check_finite(isa, xs, (sequence, model.n_embd), Stage::Embedding)?;
+        check_finite(isa, xs, (sequence, 0, model.n_embd), Stage::Embedding)?;
     }
     Ok(hidden)
 }
@@ -66,12 +67,12 @@ fn embed_one(isa: Isa, model: &Model, ids: &[u32], xs: &mut [f32]) -> Result<(),
     Ok(())
 }
 
-/// The error for the first row of `xs` (of one sequence, with rows of `width`) that
-/// is not finite.
+/// The error for the first row of `xs` that is not finite; they are the rows, of
+/// `width` values, of a sequence from position `first` on.
 pub(super) fn check_finite(
     isa: Isa,
     xs: &[f32],
-    (sequence, width): (usize, usize),
+    (sequence, first, width): (usize, usize, usize),
     stage: Stage,
 ) -> Result<(), BackendError> {
     if math::all_finite(isa, xs) {
@@ -81,7 +82,7 @@ pub(super) fn check_finite(
     let position = rows.position(|row| !math::all_finite(isa, row));
     Err(BackendError::NotFinite {
         sequence,
-        position: position.unwrap_or(0),
+        position: first + position.unwrap_or(0),
         stage,
     })
 }

@@ -8,13 +8,13 @@ use cudarc::driver::CudaStream;
 
 use super::error::Version;
 use super::memory::{Allocation, Memory};
-use super::{CudaError, Precision};
+use super::{Arch, CudaError, Precision};
 
 /// What cuBLAS may use beside inputs and outputs: NVIDIA's advice. Given to it so
 /// that it is counted, and so that its choice of algorithm does not depend on
 /// what is free.
-fn workspace_bytes(compute_major: i32) -> u64 {
-    match compute_major {
+pub(super) fn workspace_bytes(arch: Arch) -> u64 {
+    match arch.major {
         9.. => 32 << 20,
         _ => 4 << 20,
     }
@@ -52,10 +52,10 @@ impl Blas {
     pub fn new(
         stream: Arc<CudaStream>,
         memory: &Arc<Memory>,
-        compute_major: i32,
+        arch: Arch,
     ) -> Result<Self, CudaError> {
         let fail = |e| CudaError::blas("cannot start cuBLAS", e);
-        let workspace = memory.allocate("cuBLAS's workspace", workspace_bytes(compute_major))?;
+        let workspace = memory.allocate("cuBLAS's workspace", workspace_bytes(arch))?;
         let blas = Self {
             handle: result::create_handle().map_err(fail)?,
             stream,

@@ -1,16 +1,17 @@
 //! How much device memory a run takes, computed from the model alone: the same
 //! code that lays out weights and walks through layers, without a device.
 
+use std::fmt;
 use std::ops::Range;
 
-use super::CudaError;
-use super::Precision;
+use super::error::mib;
 use super::head::{self, LoadedHead};
 use super::layer::LoadedLayer;
 use super::layers::{self, Chunk};
 use super::ops::Queue;
 use super::weights::Packer;
 use super::workspace::Workspace;
+use super::{Arch, CudaError, Precision, blas};
 use crate::backend::{BackendError, Device, Interrupt, Partition};
 use crate::model::Model;
 use crate::quant;
@@ -32,6 +33,50 @@ pub struct Footprint {
     pub fixed: u64,
 }
 
+/// A footprint beside what a device has free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    pub footprint: Footprint,
+    pub free: u64,
+}
+
+impl Budget {
+    /// What is left alone: the driver rounds allocations up, and others use the
+    /// device too.
+    fn reserve(&self) -> u64 {
+        self.free / 16
+    }
+
+    /// Whether the least that a run takes fits.
+    pub fn holds(&self) -> bool {
+        self.footprint.least() <= self.free - self.reserve()
+    }
+
+    /// Whether there is room for a cycle's next layer window as well.
+    pub fn holds_next(&self) -> bool {
+        self.footprint.most() <= self.free - self.reserve()
+    }
+}
+
+/// To be read after 'it'.
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let p = &self.footprint;
+        write!(
+            f,
+            "needs {} of device memory (weights {}, head {}, activations {}, other {}), {} are \
+             free and {} of them kept in reserve",
+            mib(p.least()),
+            mib(p.weights),
+            mib(p.head),
+            mib(p.activations),
+            mib(p.fixed),
+            mib(self.free),
+            mib(self.reserve())
+        )
+    }
+}
+
 /// Rows of a batch at context `n_ctx`: whole windows, and enough to keep a device
 /// busy.
 pub fn batch_rows(n_ctx: usize) -> usize {
@@ -49,7 +94,7 @@ impl Footprint {
         self.least() + self.next
     }
 
-    /// The footprint of `partition`'s windows on CUDA at context `n_ctx`.
+    /// The footprint of `partition`'s windows on a device, at context `n_ctx`.
     ///
     /// # Errors
     /// Layers that cannot run on CUDA.
@@ -58,11 +103,11 @@ impl Footprint {
         partition: &Partition,
         precision: Precision,
         n_ctx: usize,
+        arch: Arch,
     ) -> Result<Self, CudaError> {
-        /// What [`super::blas`] takes on recent devices.
-        const BLAS_BYTES: u64 = 32 << 20;
+        let codebooks = quant::codebooks().len() as u64;
         let mut footprint = Footprint {
-            fixed: BLAS_BYTES + quant::codebooks().len() as u64,
+            fixed: blas::workspace_bytes(arch) + codebooks,
             ..Footprint::default()
         };
         let lens = vec![n_ctx; batch_rows(n_ctx) / n_ctx.max(1)];

@@ -151,7 +151,7 @@ impl Gpu {
         let copy = context.new_stream().map_err(fail)?;
         let memory = Memory::new(context.clone(), [compute.clone(), copy.clone()]);
         let blas = match Library::Cublas.load() {
-            Ok(()) => Some(Blas::new(compute.clone(), &memory, arch.major)?),
+            Ok(()) => Some(Blas::new(compute.clone(), &memory, arch)?),
             Err(CudaError::Missing { .. }) => None,
             Err(e) => return Err(e),
         };

@@ -136,6 +136,8 @@ impl<'a> CudaLayers<'a> {
             )
             .map_err(|e| footprint::advise(e, &cuda.model, &range))?,
         };
+        // The device has them; should memory be short, the file's pages may go.
+        cuda.model.release_layers(range.clone());
         Ok(Self {
             cuda,
             range,

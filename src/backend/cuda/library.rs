@@ -103,6 +103,9 @@ fn open(library: Library, folders: &[PathBuf]) -> Result<libloading::Library, Cu
     let found = names.iter().find_map(|name| load(Path::new(name)).ok());
     found.ok_or_else(|| {
         drop(held);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        // Names that Windows has are of no use here.
+        let names: Vec<&str> = names.into_iter().filter(|n| !n.contains("64")).collect();
         tried.push(names.join(", "));
         CudaError::Missing {
             library,

@@ -46,7 +46,7 @@ use crate::isa::Isa;
 use crate::model::Model;
 
 pub use error::{CudaError, Version};
-pub use footprint::{Footprint, batch_rows};
+pub use footprint::{Budget, Footprint, batch_rows};
 pub use gpu::{DeviceInfo, devices, driver_version};
 pub use kernels::{Arch, compile as compile_kernels, nvrtc_version, source as kernel_source};
 pub use library::{Library, PATH_VARIABLE};
@@ -74,6 +74,26 @@ impl Precision {
     fn narrow(self) -> bool {
         self.bytes() < 4
     }
+}
+
+/// What the first device is set up with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    pub device: DeviceInfo,
+    /// cuBLAS's version; `None` where it is missing and a kernel of ours multiplies.
+    pub blas: Option<Version>,
+}
+
+/// Sets up the first device as a run does, and leaves it again.
+///
+/// # Errors
+/// A missing library or device, kernels that do not compile.
+pub fn try_setup(cache: Option<&Path>) -> Result<Setup, CudaError> {
+    let gpu = Gpu::open(cache)?;
+    Ok(Setup {
+        device: gpu.info()?,
+        blas: gpu.blas.as_ref().map(blas::Blas::version).transpose()?,
+    })
 }
 
 /// A model on a CUDA device.
@@ -126,22 +146,6 @@ impl CudaModel {
             state: Mutex::default(),
             prefetch: Mutex::default(),
         })
-    }
-
-    /// What the device is.
-    ///
-    /// # Errors
-    /// A device that does not answer.
-    pub fn device(&self) -> Result<DeviceInfo, CudaError> {
-        self.gpu.info()
-    }
-
-    /// cuBLAS's version; `None` where it is missing and a kernel of ours multiplies.
-    ///
-    /// # Errors
-    /// Whatever cuBLAS says.
-    pub fn blas_version(&self) -> Result<Option<Version>, CudaError> {
-        self.gpu.blas.as_ref().map(blas::Blas::version).transpose()
     }
 
     /// The device's memory.
