@@ -339,23 +339,18 @@ fn cublas_takes_halves() {
     let want: Vec<f32> = (0..m * n)
         .map(|i| (0..k).map(|p| a[i / n * k + p] * b[i % n * k + p]).sum())
         .collect();
-    let f16 = |x: &[f32]| {
-        x.iter()
-            .map(|&v| half::f16::from_f32(v).to_bits())
-            .collect()
-    };
-    let bf16 = |x: &[f32]| {
-        x.iter()
-            .map(|&v| half::bf16::from_f32(v).to_bits())
-            .collect()
-    };
-    let kinds: [(_, &dyn Fn(&[f32]) -> Vec<u16>); 2] = [
-        (cublas::cudaDataType::CUDA_R_16F, &f16),
-        (cublas::cudaDataType::CUDA_R_16BF, &bf16),
+    let f16 = |x: &f32| half::f16::from_f32(*x).to_bits();
+    let bf16 = |x: &f32| half::bf16::from_f32(*x).to_bits();
+    let kinds = [
+        (cublas::cudaDataType::CUDA_R_16F, f16 as fn(&f32) -> u16),
+        (cublas::cudaDataType::CUDA_R_16BF, bf16),
     ];
     for (kind, narrow) in kinds {
-        let on_a = gpu.stream.clone_htod(&narrow(&a)).expect("a copy");
-        let on_b = gpu.stream.clone_htod(&narrow(&b)).expect("a copy");
+        let upload = |x: &[f32]| {
+            let narrow: Vec<u16> = x.iter().map(narrow).collect();
+            gpu.stream.clone_htod(&narrow).expect("a copy")
+        };
+        let (on_a, on_b) = (upload(&a), upload(&b));
         let mut c = unsafe { gpu.stream.alloc::<f32>(m * n) }.expect("memory");
         let (one, zero) = (1.0f32, 0.0f32);
         // SAFETY: the pointers are of matrices of these sizes.

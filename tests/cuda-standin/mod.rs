@@ -90,7 +90,8 @@ pub fn for_command(command: &mut Command) -> &mut Command {
     command.env("LD_LIBRARY_PATH", build())
 }
 
-/// Without a CUDA library of any kind: a folder that holds none.
+/// Leaves a program the libraries that the system itself has: none, on a machine
+/// without a driver.
 pub fn without_cuda(command: &mut Command) -> &mut Command {
     command.env_remove("LD_LIBRARY_PATH")
 }
