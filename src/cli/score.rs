@@ -163,9 +163,8 @@ pub fn run(args: Args) -> Result<(), Failure> {
         n_ctx: geometry.n_ctx,
         precision: Precision::F32,
     };
-    let placement = Resolution::new(asked, &Machine::default(), subject)
-        .map_err(Failure::usage)?
-        .placement;
+    let resolution =
+        Resolution::new(asked, &Machine::default(), subject).map_err(Failure::usage)?;
     let tokens = tokens(&args, &loaded)?;
     if let Some(path) = &args.dump_tokens {
         write_ids(path, &tokens).map_err(Failure::failed)?;
@@ -177,7 +176,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
             max_tokens: args.max_tokens,
         },
         bos: bos(&args, &loaded, geometry.mode)?,
-        placement,
+        placement: resolution.placement,
         batch: args.batch,
     };
     // Until here Ctrl-C ends the process at once.
@@ -199,6 +198,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         loaded: &loaded,
         tokens: &tokens,
         settings: &settings,
+        gpu: resolution.gpu.as_deref(),
         m: &m,
     };
     let out = match args.json {
@@ -318,6 +318,7 @@ struct Report<'a> {
     loaded: &'a LoadedModel,
     tokens: &'a [u32],
     settings: &'a Settings,
+    gpu: Option<&'a str>,
     m: &'a Measurement,
 }
 
@@ -362,11 +363,14 @@ impl Report<'_> {
         out += &format!("geometry  context {}, {}\n", g.n_ctx, g.mode);
         out += &format!("layers    {}\n", self.layer_placement());
         out += &format!(
-            "scored    {} tokens in {} windows, {:.0} tokens/s on {} threads\n",
+            "scored    {} tokens in {} windows, {:.0} tokens/s on {}\n",
             m.scored,
             m.windows.len(),
             m.evaluated as f64 / m.seconds,
-            self.loaded.cpu.n_threads()
+            match self.gpu {
+                Some(gpu) => gpu.to_owned(),
+                None => format!("{} threads", self.loaded.cpu.n_threads()),
+            }
         );
         let f = &m.figures;
         if let Some(bits) = f.bits_per_byte {
@@ -386,7 +390,7 @@ impl Report<'_> {
         let (m, model, g) = (self.m, &self.loaded.model, self.settings.geometry);
         let (stride, unscored_prefix) = g.mode.parameters();
         let mut value = json!({
-            "engine": crate::run::engine(),
+            "engine": crate::run::engine(self.gpu),
             "model": self.loaded.path.display().to_string(),
             "architecture": model.architecture,
             "model_type": model_type(&model.gguf),

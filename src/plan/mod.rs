@@ -88,6 +88,8 @@ pub struct RunSpec {
     /// What it takes of the GPU's memory; `None` without one, or where the model is
     /// not on disk yet.
     pub footprint: Option<Footprint>,
+    /// The GPU's name, where the placement takes it.
+    pub gpu: Option<String>,
     pub numerics: Numerics,
     pub limits: Limits,
 }
@@ -332,6 +334,7 @@ impl<'a> Expansion<'a> {
             mode_name: c.geometry.mode.name(),
             placement: resolution.placement,
             footprint: resolution.footprint,
+            gpu: resolution.gpu,
             numerics: c.numerics.value,
             limits,
         };

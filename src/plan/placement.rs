@@ -99,6 +99,8 @@ pub struct Resolution {
     /// What it takes of the GPU's memory; `None` without one, or where the model is
     /// not on disk yet.
     pub footprint: Option<Footprint>,
+    /// The GPU's name, where it takes part.
+    pub gpu: Option<String>,
 }
 
 /// What is to be placed.
@@ -155,12 +157,14 @@ impl Resolution {
                 layers_per_window: count,
             },
         };
+        let of = |footprint, gpu| Self {
+            placement,
+            reason: None,
+            footprint,
+            gpu,
+        };
         if !placement.uses_gpu() {
-            return Ok(Self {
-                placement,
-                reason: None,
-                footprint: None,
-            });
+            return Ok(of(None, None));
         }
         let unavailable = |why: &CudaError| Unavailable::Cuda {
             asked,
@@ -174,11 +178,7 @@ impl Resolution {
             return Err(Unavailable::Layers { asked, n_layers });
         }
         let Some(footprint) = subject.footprint(placement, gpu).transpose() else {
-            return Ok(Self {
-                placement,
-                reason: None,
-                footprint: None,
-            });
+            return Ok(of(None, Some(gpu.name.clone())));
         };
         let footprint = footprint.map_err(|e| unavailable(&e))?;
         let budget = Budget {
@@ -197,20 +197,21 @@ impl Resolution {
                 advice,
             });
         }
-        Ok(Self {
-            placement,
-            reason: None,
-            footprint: Some(footprint),
-        })
+        Ok(of(Some(footprint), Some(gpu.name.clone())))
     }
 
     /// The whole GPU if the model fits, else the largest cycle that fits, else the
     /// CPU.
     fn chosen(machine: &Machine, subject: Subject) -> Self {
+        let on_gpu = |placement: Placement| {
+            let gpu = machine.gpu().ok().filter(|_| placement.uses_gpu());
+            gpu.map(|g| g.name.clone())
+        };
         let of = |placement, reason: String, footprint| Self {
             placement,
             reason: Some(reason),
             footprint,
+            gpu: on_gpu(placement),
         };
         let gpu = match machine.gpu() {
             Ok(gpu) => gpu,

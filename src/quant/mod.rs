@@ -41,7 +41,7 @@ pub fn is_supported(ty: BlockType) -> bool {
 
 /// The codebooks of the IQ types, one after the other: IQ2_XXS, IQ2_XS, IQ2_S,
 /// IQ3_XXS, IQ3_S, IQ1_S, for decoders that run elsewhere.
-pub(crate) fn codebooks() -> Vec<i8> {
+pub fn codebooks() -> Vec<i8> {
     let mut all = Vec::new();
     all.extend(grids::IQ2_XXS.as_flattened());
     all.extend(grids::IQ2_XS.as_flattened());

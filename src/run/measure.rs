@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::input::LoadedModel;
-use crate::backend::cuda::{CudaError, CudaModel, Precision, batch_rows};
+use crate::backend::cuda::{CudaError, CudaModel, Precision, batch_windows};
 use crate::backend::{Device, Interrupt, LayerWindowModel};
 use crate::eval::{
     CheckpointOptions, DeviceError, EvalError, Feed, Geometry, GeometryError, Layered, Limits,
@@ -106,7 +106,7 @@ pub fn measure(
     let plan = WindowPlan::new(tokens.len(), geometry, limits)?;
     let partition = settings.placement.partition(loaded.model.n_layer());
     let chosen = match partition.uses(Device::Cuda) {
-        true => batch_rows(geometry.n_ctx) / geometry.n_ctx,
+        true => batch_windows(geometry.n_ctx),
         false => Feed::batch_for(geometry.n_ctx, loaded.cpu.n_threads()),
     };
     let feed = Feed {

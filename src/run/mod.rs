@@ -11,7 +11,12 @@ pub use input::{InputError, LoadedModel, model_type};
 pub use measure::{Control, MeasureError, Measurement, Observation, Settings, measure};
 pub use sweep::{Reporter, Summary, Sweep, SweepError};
 
-/// Name and version, as in result tables.
-pub fn engine() -> String {
-    format!("pplx {}", env!("CARGO_PKG_VERSION"))
+/// Name and version, as in result tables, and the GPU where one computes: it rounds
+/// in its own way.
+pub fn engine(gpu: Option<&str>) -> String {
+    let pplx = concat!("pplx ", env!("CARGO_PKG_VERSION"));
+    match gpu {
+        None => pplx.to_owned(),
+        Some(gpu) => format!("{pplx}, {gpu}"),
+    }
 }

@@ -264,7 +264,7 @@ fn blank(run: &RunSpec, hashes: &HashMap<PathBuf, String>) -> ResultRow {
             placement: run.placement.to_string(),
             layer_placement: String::new(),
             numerics: run.numerics.to_string(),
-            engine: super::engine(),
+            engine: super::engine(run.gpu.as_deref()),
         },
         outcome: Outcome::NotRun,
         ref_note: String::new(),

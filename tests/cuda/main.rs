@@ -1,13 +1,18 @@
 //! The CUDA backend on the stand-in of `tests/cuda-standin`: what it computes,
 //! what it keeps on the device, and how it fails. Speed, tensor cores and races
-//! are for real hardware.
+//! are for real hardware: `tests/gpu.rs`.
 
+#[allow(dead_code)] // llama.cpp's figures are compared elsewhere.
 #[path = "../support/cases/mod.rs"]
 mod cases;
+mod commands;
 #[path = "../cuda-standin/mod.rs"]
 mod cuda_standin;
+mod dequant;
+mod failures;
 mod harness;
 mod parity;
 mod placements;
+mod precision;
 #[path = "../support/mod.rs"]
 mod support;

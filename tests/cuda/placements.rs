@@ -1,8 +1,8 @@
 //! However layers are cut and wherever they run, the numbers are those of the
 //! whole device, and the device holds no more than was planned.
 
-use pplx::backend::cuda::{Arch, CudaError, Footprint, Precision};
-use pplx::backend::{BackendError, Device, LayerWindowModel, Partition};
+use pplx::backend::cuda::{Arch, CudaError, Footprint, Precision, batch_windows};
+use pplx::backend::{BackendError, Device, Interrupt, LayerWindowModel, Partition};
 use pplx::eval::{EvalError, Geometry};
 
 use crate::cases;
@@ -64,20 +64,25 @@ fn full_batches(tokens: &[u32]) -> Text<'_> {
         tokens,
         geometry: Geometry::llama_cpp(64),
         bos: None,
-        batch: 64,
+        batch: batch_windows(64),
     }
 }
 
 #[test]
 fn memory_is_what_was_planned() {
     let Some(standin) = standin() else { return };
-    let tokens = tiny::ids(64 * 64);
+    let tokens = tiny::ids(64 * batch_windows(64));
     let text = full_batches(&tokens);
     for name in ["llama", "gpt_oss", "rwkv7"] {
         let tiny = (cases::by_name(name).build)();
         let model = tiny.model().unwrap();
         let n = model.n_layer();
-        for partition in partitions(n) {
+        // Whole batches take their time here.
+        let [cycle, prefix] = [
+            Partition::cycle(Device::Cuda, n, 1),
+            Partition::offload(n, 0..1),
+        ];
+        for partition in [Partition::whole(Device::Cuda, n), prefix, cycle] {
             let planned = Footprint::new(&model, &partition, Precision::F32, 64, ARCH).unwrap();
             let both = Both::tiny(&tiny);
             standin.reset_peak();
@@ -114,9 +119,34 @@ fn a_window_that_goes_is_freed() {
     drop(window);
     assert_eq!(standin.used_memory(), idle);
     // One that was fetched ahead and never asked for goes with the model.
-    both.cuda.prefetch(0..1);
+    let mut window = both.cuda.layers(0..1).unwrap();
+    both.cuda.prefetch(1..2);
+    assert_eq!(standin.used_memory(), one);
+    let mut hidden = both.cuda.embed(&[&tiny::ids(8)], 8).unwrap();
+    window.forward(&mut hidden, &Interrupt::default()).unwrap();
+    drop(window);
     drop(both);
     assert_eq!(standin.live_allocations(), 0);
+}
+
+/// Where there is no room for it, a cycle's next layer window waits; and what was
+/// fetched ahead never takes the room of something that is needed.
+#[test]
+fn a_cycle_runs_in_the_least_that_was_planned() {
+    let Some(standin) = standin() else { return };
+    let tokens = tiny::ids(2 * 64 * batch_windows(64));
+    let text = full_batches(&tokens);
+    let tiny = (cases::by_name("gemma3").build)();
+    let model = tiny.model().unwrap();
+    let partition = Partition::cycle(Device::Cuda, model.n_layer(), 1);
+    let planned = Footprint::new(&model, &partition, Precision::F32, 64, ARCH).unwrap();
+    assert!(planned.next > 0);
+    let want = text.score(&Both::tiny(&tiny), partition.clone()).unwrap();
+    for room in [planned.least(), planned.most() - 1, planned.most()] {
+        standin.set_memory(room);
+        let got = text.score(&Both::tiny(&tiny), partition.clone()).unwrap();
+        assert_eq!(difference(&want, &got), 0.0);
+    }
 }
 
 #[test]

@@ -77,10 +77,14 @@ impl fmt::Display for Budget {
     }
 }
 
-/// Rows of a batch at context `n_ctx`: whole windows, and enough to keep a device
-/// busy.
-pub fn batch_rows(n_ctx: usize) -> usize {
-    layers::ROWS.max(n_ctx) / n_ctx.max(1) * n_ctx
+/// Windows of `n_ctx` tokens that are evaluated together: enough to keep a device
+/// busy. The last token of a window is only a target.
+pub fn batch_windows(n_ctx: usize) -> usize {
+    (layers::ROWS / rows_of(n_ctx)).max(1)
+}
+
+fn rows_of(n_ctx: usize) -> usize {
+    n_ctx.saturating_sub(1).max(1)
 }
 
 impl Footprint {
@@ -110,7 +114,7 @@ impl Footprint {
             fixed: blas::workspace_bytes(arch) + codebooks,
             ..Footprint::default()
         };
-        let lens = vec![n_ctx; batch_rows(n_ctx) / n_ctx.max(1)];
+        let lens = vec![rows_of(n_ctx); batch_windows(n_ctx)];
         let sizes = (&lens[..], n_ctx, model.n_embd, model.n_carried());
         let mut before = 0;
         for pass in partition.passes() {
@@ -149,7 +153,7 @@ pub(super) fn layers_workspace(
     precision: Precision,
     (lens, n_ctx, width, n_carried): (&[usize], usize, usize, usize),
 ) -> Result<u64, CudaError> {
-    let workspace = Workspace::new(0);
+    let workspace = Workspace::measuring();
     let q = Queue {
         gpu: None,
         precision,
@@ -160,6 +164,7 @@ pub(super) fn layers_workspace(
         states: None,
         width,
         n_carried,
+        needed_from: None,
     };
     match layers::run_chunk((&q, &workspace, 0), layers, chunk, &Interrupt::default()) {
         Ok(_) => Ok(workspace.peak()),
@@ -171,7 +176,7 @@ pub(super) fn layers_workspace(
 
 /// Bytes that the head needs for so many rows beside its weights.
 pub(super) fn head_workspace(head: &LoadedHead, precision: Precision, n_rows: usize) -> u64 {
-    let workspace = Workspace::new(0);
+    let workspace = Workspace::measuring();
     let q = Queue {
         gpu: None,
         precision,

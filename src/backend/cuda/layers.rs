@@ -1,7 +1,7 @@
 //! Layer windows on the device.
 
 use std::ops::Range;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use super::batch::Batch;
@@ -62,6 +62,9 @@ pub(super) struct Chunk<'c> {
     pub states: Option<(&'c mut [f32], &'c mut [f32])>,
     pub width: usize,
     pub n_carried: usize,
+    /// Where the last of the layers is the model's last: the first position that
+    /// is wanted of it.
+    pub needed_from: Option<usize>,
 }
 
 /// A row number above all.
@@ -103,7 +106,13 @@ pub(super) fn run_chunk(
     for (i, layer) in layers.iter().enumerate() {
         interrupt.check()?;
         layer.apply(&run, &scope, x, carried)?;
-        q.find_not_finite(bad.part(i, 1), x, chunk.width)?;
+        // Nobody reads the other rows of the model's last layer.
+        let from = match chunk.needed_from {
+            Some(from) if i + 1 == layers.len() => from,
+            _ => 0,
+        };
+        let positions = (batch.positions, from);
+        q.find_not_finite(bad.part(i, 1), x, positions, chunk.width)?;
     }
     if let Some((states, values)) = chunk.states {
         q.download(x, states)?;
@@ -123,9 +132,7 @@ impl<'a> CudaLayers<'a> {
             });
         }
         let (layers, packer) = pack(&cuda.model, range.clone())?;
-        let mut slot = cuda.prefetch.lock().unwrap_or_else(PoisonError::into_inner);
-        let fetched = slot.take().and_then(|p| p.finish(&range));
-        drop(slot);
+        let fetched = cuda.next().take().and_then(|n| n.finish(&range));
         let weights = match fetched {
             Some(weights) => weights,
             None => upload(
@@ -160,6 +167,8 @@ impl LayerWindow for CudaLayers<'_> {
         let cuda = self.cuda;
         let n_carried = hidden.carried.len() / hidden.rows().max(1);
         let (width, n_ctx) = (hidden.width, hidden.n_ctx);
+        let is_last = self.range.end == cuda.model.n_layer();
+        let needed_from = is_last.then_some(hidden.needed_from);
         let mut state = cuda.state();
         let (mut states, mut carried) = (&mut hidden.data[..], &mut hidden.carried[..]);
         let mut first_bad: Option<(usize, usize)> = None;
@@ -173,12 +182,17 @@ impl LayerWindow for CudaLayers<'_> {
             let sizes = (lens, n_ctx, width, n_carried);
             let bytes = footprint::layers_workspace(&self.layers, cuda.precision, sizes)?;
             let workspace = state.workspace(&cuda.gpu, bytes)?;
+            // Whatever this batch needs is allocated: what is left may be taken.
+            let mut next = cuda.next();
+            *next = next.take().and_then(|n| n.start(&cuda.gpu, &cuda.model));
+            drop(next);
             let chunk = Chunk {
                 lens,
                 n_ctx,
                 states: Some((x, values)),
                 width,
                 n_carried,
+                needed_from,
             };
             let place = (&cuda.queue(), &workspace, self.weights.address());
             let bad = run_chunk(place, &self.layers, chunk, interrupt)?;
@@ -202,6 +216,31 @@ impl LayerWindow for CudaLayers<'_> {
     }
 }
 
+/// The layer window that is wanted next.
+pub(super) enum Next {
+    /// Nothing is on its way yet: the batch that runs now may need the room.
+    Wanted(Range<usize>),
+    Coming(Prefetch),
+}
+
+impl Next {
+    /// Starts what is wanted.
+    fn start(self, gpu: &Arc<Gpu>, model: &Arc<Model>) -> Option<Self> {
+        match self {
+            Next::Wanted(range) => Prefetch::start(gpu, model, range).map(Next::Coming),
+            coming => Some(coming),
+        }
+    }
+
+    /// The weights of `range`, if they are what was fetched.
+    fn finish(self, range: &Range<usize>) -> Option<Allocation> {
+        match self {
+            Next::Wanted(_) => None,
+            Next::Coming(prefetch) => prefetch.finish(range),
+        }
+    }
+}
+
 /// Weights of a layer window on their way to the device.
 pub(super) struct Prefetch {
     range: Range<usize>,
@@ -209,15 +248,10 @@ pub(super) struct Prefetch {
 }
 
 impl Prefetch {
-    /// Starts on the way, if there is room beside what the device has now.
-    pub fn start(gpu: &Arc<Gpu>, model: &Arc<Model>, range: Range<usize>) -> Option<Self> {
-        let (gpu, model) = (gpu.clone(), model.clone());
-        if range.start > range.end || range.end > model.n_layer() {
-            return None;
-        }
-        let layers = range.clone();
-        // What goes wrong here goes wrong again when the window is asked for, and
-        // is reported then; so nothing is lost but time.
+    fn start(gpu: &Arc<Gpu>, model: &Arc<Model>, range: Range<usize>) -> Option<Self> {
+        let (gpu, model, layers) = (gpu.clone(), model.clone(), range.clone());
+        // What goes wrong here, as where there is no room, is nothing lost but
+        // time: the window is loaded when it is asked for, and errors are met then.
         let fetch = move || {
             let (_, packer) = pack(&model, layers).ok()?;
             upload(
@@ -235,7 +269,6 @@ impl Prefetch {
         })
     }
 
-    /// The weights of `range`, if they are what was fetched.
     fn finish(mut self, range: &Range<usize>) -> Option<Allocation> {
         let weights = self.thread.take()?.join().ok().flatten();
         weights.filter(|_| self.range == *range)

@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::gpu::Gpu;
 use self::head::{LoadedHead, ResidentHead};
-use self::layers::{CudaLayers, Prefetch};
+use self::layers::{CudaLayers, Next};
 use self::memory::Allocation;
 use self::ops::Queue;
 use self::weights::Packer;
@@ -46,7 +46,7 @@ use crate::isa::Isa;
 use crate::model::Model;
 
 pub use error::{CudaError, Version};
-pub use footprint::{Budget, Footprint, batch_rows};
+pub use footprint::{Budget, Footprint, batch_windows};
 pub use gpu::{DeviceInfo, devices, driver_version};
 pub use kernels::{Arch, compile as compile_kernels, nvrtc_version, source as kernel_source};
 pub use library::{Library, PATH_VARIABLE};
@@ -103,8 +103,7 @@ pub struct CudaModel {
     precision: Precision,
     /// Locked by whoever has work on the device.
     state: Mutex<State>,
-    /// The layer window that is on its way to the device.
-    prefetch: Mutex<Option<Prefetch>>,
+    next: Mutex<Option<Next>>,
 }
 
 /// What stays on the device from one batch to the next.
@@ -118,12 +117,12 @@ impl State {
     /// A workspace of `bytes`.
     fn workspace(&mut self, gpu: &Gpu, bytes: u64) -> Result<Workspace, CudaError> {
         if let Some(a) = self.activations.as_ref().filter(|a| a.bytes() >= bytes) {
-            return Ok(Workspace::new(a.address()));
+            return Ok(Workspace::new(a.address(), a.bytes()));
         }
         // The old one goes first.
         self.activations = None;
         let new = gpu.memory.allocate("the activations of a batch", bytes)?;
-        let workspace = Workspace::new(new.address());
+        let workspace = Workspace::new(new.address(), bytes);
         self.activations = Some(new);
         Ok(workspace)
     }
@@ -144,7 +143,7 @@ impl CudaModel {
             gpu: Arc::new(Gpu::open(cache)?),
             precision,
             state: Mutex::default(),
-            prefetch: Mutex::default(),
+            next: Mutex::default(),
         })
     }
 
@@ -158,6 +157,10 @@ impl CudaModel {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next(&self) -> MutexGuard<'_, Option<Next>> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn queue(&self) -> Queue<'_> {
@@ -200,8 +203,9 @@ impl LayerWindowModel for CudaModel {
     }
 
     fn prefetch(&self, range: Range<usize>) {
-        let mut slot = self.prefetch.lock().unwrap_or_else(PoisonError::into_inner);
-        *slot = Prefetch::start(&self.gpu, &self.model, range);
+        if range.start <= range.end && range.end <= self.n_layer() {
+            *self.next() = Some(Next::Wanted(range));
+        }
     }
 
     fn target_nll(

@@ -419,23 +419,25 @@ impl Queue<'_> {
         )
     }
 
-    /// Lowers `*first` to the lowest number of a row with a value that is not
-    /// finite.
+    /// Lowers `*first` to the lowest number of a row, at position `from` or later,
+    /// with a value that is not finite.
     pub fn find_not_finite(
         &self,
         first: Buffer<i32>,
         x: Buffer,
+        (positions, from): (Buffer<i32>, usize),
         width: usize,
     ) -> Result<(), CudaError> {
-        let grid = self.each(x.len);
         launch!(
             self,
             find_not_finite,
-            grid,
+            self.each(x.len),
             first.address,
             x.address,
+            positions.address,
+            int(from),
             int(width),
-            x.len as i64
+            x.len as i64,
         )
     }
 

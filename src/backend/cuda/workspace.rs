@@ -16,6 +16,7 @@ pub(super) fn align(bytes: u64) -> u64 {
 
 pub(super) struct Workspace {
     base: u64,
+    size: u64,
     used: Cell<u64>,
     peak: Cell<u64>,
     depth: Cell<u32>,
@@ -45,14 +46,20 @@ impl<T> Clone for Buffer<'_, T> {
 impl<T> Copy for Buffer<'_, T> {}
 
 impl Workspace {
-    /// A workspace over device memory from `base` on.
-    pub fn new(base: u64) -> Self {
+    /// A workspace over `size` bytes of device memory from `base` on.
+    pub fn new(base: u64, size: u64) -> Self {
         Self {
             base,
+            size,
             used: Cell::new(0),
             peak: Cell::new(0),
             depth: Cell::new(0),
         }
+    }
+
+    /// A workspace that finds out how large one has to be.
+    pub fn measuring() -> Self {
+        Self::new(0, u64::MAX)
     }
 
     /// The most that was handed out at once, in bytes.
@@ -81,6 +88,7 @@ impl Scope<'_> {
         assert!(w.depth.get() == self.depth, "an inner scope is open");
         let start = w.used.get();
         w.used.set(start + align((len * size_of::<T>()) as u64));
+        assert!(w.used.get() <= w.size, "more than was measured");
         w.peak.set(w.peak.get().max(w.used.get()));
         Buffer {
             address: w.base + start,

@@ -136,10 +136,12 @@ extern "C" __global__ void scatter_add_rows(float *out, const float *x, const in
   }
 }
 
-// The lowest number of a row with a value that is not finite, if it is below
-// `*first`.
-extern "C" __global__ void find_not_finite(int *first, const float *x, int width, i64 n) {
+// The lowest number of a row, at position `from` or later, with a value that is
+// not finite, if it is below `*first`.
+extern "C" __global__ void find_not_finite(int *first, const float *x, const int *positions,
+                                           int from, int width, i64 n) {
   EACH(i, n) {
-    if (!is_finite(x[i])) atomicMin(first, (int)(i / width));
+    const int row = (int)(i / width);
+    if (!is_finite(x[i]) && positions[row] >= from) atomicMin(first, row);
   }
 }
