@@ -5,6 +5,7 @@
 #include "memory.h"
 #include "status.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -137,6 +138,13 @@ int cuDevicePrimaryCtxRelease_v2(int) {
     }
     return cuda_success;
 }
+// As if the process had ended: cudarc leaves a context retained where a call
+// right after fails, and on a lost device nothing can be freed.
+void standin_end_contexts(void) {
+    synchronize_all();
+    memory().clear();
+    retained = 0;
+}
 int cuCtxGetCurrent(void **context) {
     *context = current.empty() ? nullptr : current.back();
     return initialized ? cuda_success : cuda_not_initialized;
@@ -262,7 +270,7 @@ int cuEventElapsedTime_v2(float *ms, Event *start, Event *end) { return cuEventE
 int cuMemGetInfo_v2(size_t *free, size_t *total) {
     ENTER(true);
     *total = memory().size();
-    *free = *total - memory().used();
+    *free = *total - std::min(*total, memory().used());
     return cuda_success;
 }
 int cuMemAlloc_v2(Pointer *p, size_t bytes) {

@@ -75,6 +75,7 @@ pub fn standin() -> Option<Exclusive> {
         })
         .as_ref()?;
     standin.recover();
+    standin.get("standin_end_contexts");
     Some(Exclusive {
         standin,
         _lock: lock,
