@@ -5,10 +5,11 @@ mod cuda_standin;
 
 use std::sync::Arc;
 
-use cudarc::cublas::{CudaBlas, Gemm, GemmConfig, StridedBatchedConfig, sys::cublasOperation_t};
+use cudarc::cublas::sys::{self as cublas, cublasOperation_t};
+use cudarc::cublas::{CudaBlas, Gemm, GemmConfig, StridedBatchedConfig};
 use cudarc::driver::{
-    CudaContext, CudaFunction, CudaModule, CudaStream, DriverError, LaunchConfig, PushKernelArg,
-    sys,
+    CudaContext, CudaFunction, CudaModule, CudaStream, DevicePtr, DevicePtrMut, DriverError,
+    LaunchConfig, PushKernelArg, sys,
 };
 use cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx, compile_ptx_with_opts};
 use sys::CUresult::*;
@@ -247,7 +248,7 @@ fn cublas_products_agree_with_a_loop() {
     let Some(_standin) = standin() else { return };
     let gpu = gpu();
     let blas = CudaBlas::new(gpu.stream.clone()).expect("a handle");
-    for (m, n, k) in [(1, 1, 1), (7, 5, 3), (100, 33, 300), (130, 17, 64)] {
+    for (m, n, k) in [(1, 1, 1), (7, 5, 3), (100, 33, 300), (17, 130, 64)] {
         let (a, b) = (numbers(m * k, 6), numbers(k * n, 7));
         let want = host_matmul(&a, &b, m, n, k);
         let transpose = |x: &[f32], rows: usize, columns: usize| -> Vec<f32> {
@@ -323,6 +324,61 @@ fn cublas_batches() {
     for i in 0..batch {
         let want = host_matmul(&a[i * m * k..][..m * k], &b[i * k * n..][..k * n], m, n, k);
         assert_eq!(c[i * m * n..][..m * n], want);
+    }
+}
+
+/// Halves of both kinds hold small integers exactly, so their products are f32's.
+#[test]
+fn cublas_takes_halves() {
+    let Some(_standin) = standin() else { return };
+    let gpu = gpu();
+    let blas = CudaBlas::new(gpu.stream.clone()).expect("a handle");
+    let (m, n, k) = (20usize, 30usize, 40usize);
+    let (a, b) = (numbers(m * k, 11), numbers(n * k, 12));
+    // Row-major A and Bᵀ: column-major, both read as they are but B turned.
+    let want: Vec<f32> = (0..m * n)
+        .map(|i| (0..k).map(|p| a[i / n * k + p] * b[i % n * k + p]).sum())
+        .collect();
+    let f16 = |x: &f32| half::f16::from_f32(*x).to_bits();
+    let bf16 = |x: &f32| half::bf16::from_f32(*x).to_bits();
+    let kinds = [
+        (cublas::cudaDataType::CUDA_R_16F, f16 as fn(&f32) -> u16),
+        (cublas::cudaDataType::CUDA_R_16BF, bf16),
+    ];
+    for (kind, narrow) in kinds {
+        let upload = |x: &[f32]| {
+            let narrow: Vec<u16> = x.iter().map(narrow).collect();
+            gpu.stream.clone_htod(&narrow).expect("a copy")
+        };
+        let (on_a, on_b) = (upload(&a), upload(&b));
+        let mut c = unsafe { gpu.stream.alloc::<f32>(m * n) }.expect("memory");
+        let (one, zero) = (1.0f32, 0.0f32);
+        // SAFETY: the pointers are of matrices of these sizes.
+        unsafe {
+            cudarc::cublas::result::gemm_ex(
+                *blas.handle(),
+                cublasOperation_t::CUBLAS_OP_T,
+                cublasOperation_t::CUBLAS_OP_N,
+                n as i32,
+                m as i32,
+                k as i32,
+                (&raw const one).cast(),
+                on_b.device_ptr(&gpu.stream).0 as *const _,
+                kind,
+                k as i32,
+                on_a.device_ptr(&gpu.stream).0 as *const _,
+                kind,
+                k as i32,
+                (&raw const zero).cast(),
+                c.device_ptr_mut(&gpu.stream).0 as *mut _,
+                cublas::cudaDataType::CUDA_R_32F,
+                n as i32,
+                cublas::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+                cublas::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+            )
+        }
+        .expect("a product");
+        assert_eq!(gpu.stream.clone_dtoh(&c).expect("a copy"), want, "{kind:?}");
     }
 }
 
@@ -430,10 +486,7 @@ fn freed_memory_cannot_be_read() {
     let kernel = gpu.kernel("read_at");
     let mut out = gpu.stream.alloc_zeros::<f32>(1).expect("memory");
     let x = gpu.stream.alloc_zeros::<f32>(64).expect("memory");
-    let address = {
-        use cudarc::driver::DevicePtr;
-        x.device_ptr(&gpu.stream).0
-    };
+    let address = x.device_ptr(&gpu.stream).0;
     drop(x);
     let mut launch = gpu.stream.launch_builder(&kernel);
     launch.arg(&mut out).arg(&address).arg(&0i64);
@@ -670,7 +723,6 @@ fn page_locked_memory_is_read_when_the_copy_runs() {
             .memcpy_htod(&pageable, &mut from_pageable)
             .expect("a copy");
         pageable[0] = 2.0;
-        use cudarc::driver::DevicePtrMut;
         from_pinned.device_ptr_mut(&gpu.stream).0
     };
     // SAFETY: both are as long as the copy.

@@ -5,6 +5,7 @@
 #include "memory.h"
 #include "status.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -100,7 +101,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     case 10: *value = 32; break; // warp
     case 12: case 82: *value = 65536; break; // registers
     case 13: *value = 1000000; break; // kHz
-    case 16: *value = 16; break; // multiprocessors
+    case 16: *value = 2; break; // multiprocessors: what grids are sized by
     case 36: *value = 1000000; break;
     case 37: *value = 256; break;
     case 38: *value = 4 << 20; break;
@@ -136,6 +137,13 @@ int cuDevicePrimaryCtxRelease_v2(int) {
         clear_sticky();
     }
     return cuda_success;
+}
+// As if the process had ended: cudarc leaves a context retained where a call
+// right after fails, and on a lost device nothing can be freed.
+void standin_end_contexts(void) {
+    synchronize_all();
+    memory().clear();
+    retained = 0;
 }
 int cuCtxGetCurrent(void **context) {
     *context = current.empty() ? nullptr : current.back();
@@ -262,7 +270,7 @@ int cuEventElapsedTime_v2(float *ms, Event *start, Event *end) { return cuEventE
 int cuMemGetInfo_v2(size_t *free, size_t *total) {
     ENTER(true);
     *total = memory().size();
-    *free = *total - memory().used();
+    *free = *total - std::min(*total, memory().used());
     return cuda_success;
 }
 int cuMemAlloc_v2(Pointer *p, size_t bytes) {

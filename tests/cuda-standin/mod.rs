@@ -75,6 +75,7 @@ pub fn standin() -> Option<Exclusive> {
         })
         .as_ref()?;
     standin.recover();
+    standin.get("standin_end_contexts");
     Some(Exclusive {
         standin,
         _lock: lock,
@@ -90,7 +91,8 @@ pub fn for_command(command: &mut Command) -> &mut Command {
     command.env("LD_LIBRARY_PATH", build())
 }
 
-/// Without a CUDA library of any kind: a folder that holds none.
+/// Leaves a program the libraries that the system itself has: none, on a machine
+/// without a driver.
 pub fn without_cuda(command: &mut Command) -> &mut Command {
     command.env_remove("LD_LIBRARY_PATH")
 }
