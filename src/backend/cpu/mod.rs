@@ -425,7 +425,7 @@ impl LayerWindow for CpuLayers<'_> {
             for i in self.range.clone() {
                 interrupt.check()?;
                 let start = Instant::now();
-                let layer = LoadedLayer::load(self.cpu.source(), &model.layers[i], |rope| {
+                let layer = LoadedLayer::load(self.cpu.layer_source(i), &model.layers[i], |rope| {
                     self.cpu.rope_table(rope, longest, n_ctx)
                 })?;
                 self.cpu.spent(Part::Weights, start);
