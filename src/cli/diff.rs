@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use super::Failure;
-use crate::experiment::Experiment;
-use crate::results::Gate;
+use super::gate::GateArgs;
 use crate::results::diff::{Diff, Side};
 
 #[derive(clap::Args)]
@@ -24,15 +23,8 @@ pub struct Args {
     /// The results that changed
     #[arg(value_name = "B.csv")]
     b: PathBuf,
-    /// Largest change of the perplexity in percent, in either direction
-    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
-    max_delta_pct: Option<f64>,
-    /// Largest difference in standard errors, in either direction
-    #[arg(long, value_name = "SIGMA", allow_negative_numbers = true)]
-    max_sigma: Option<f64>,
-    /// Take the bounds of this experiment's [gate] where no option sets one
-    #[arg(long, value_name = "FILE")]
-    experiment: Option<PathBuf>,
+    #[command(flatten)]
+    gate: GateArgs,
     /// How to print the comparison
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -47,15 +39,7 @@ enum Format {
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
-    let declared = match &args.experiment {
-        Some(file) => Experiment::load(file, &[]).map_err(Failure::usage)?.gate,
-        None => Gate::default(),
-    };
-    let gate = Gate {
-        max_delta_pct: args.max_delta_pct.or(declared.max_delta_pct),
-        max_sigma: args.max_sigma.or(declared.max_sigma),
-    };
-    gate.check().map_err(Failure::usage)?;
+    let gate = args.gate.gate()?;
     let a = Side::load(&args.a).map_err(Failure::usage)?;
     let b = Side::load(&args.b).map_err(Failure::usage)?;
     let diff = Diff::new(&a, &b, gate);

@@ -7,7 +7,8 @@ use serde::Serialize;
 use super::csv_file::{self, Columns};
 use super::diff::{Diff, DiffRow, Difference, Verdict};
 use super::gate::Gate;
-use super::render::{one_line, ppl, signed};
+use super::markdown::{self, code};
+use super::render::{one_line, ppl, se, signed};
 
 impl Diff {
     /// One line that says it all.
@@ -81,18 +82,24 @@ impl Diff {
 
     /// A table for a pull request.
     pub fn to_markdown(&self) -> String {
-        let mut out = format!(
-            "**{}**\n\nA: `{}`, B: `{}`\n",
+        let out = format!(
+            "**{}**\n\nA: {}, B: {}\n",
             self.summary(),
-            self.a.display(),
-            self.b.display()
+            code(&self.a.display().to_string()),
+            code(&self.b.display().to_string())
         );
         if self.rows.is_empty() {
             return out;
         }
-        out += "\n| run | PPL A | PPL B | Δ % | σ | Δ ln PPL (paired) | t | verdict |\n\
-                | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n";
-        for row in &self.rows {
+        out + "\n" + &Self::markdown_table(&self.rows)
+    }
+
+    /// Rows as a Markdown table.
+    pub fn markdown_table<'a>(rows: impl IntoIterator<Item = &'a DiffRow>) -> String {
+        let mut out = "| run | PPL A | PPL B | Δ % | σ | Δ ln PPL (paired) | t | verdict |\n\
+                | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n"
+            .to_owned();
+        for row in rows {
             let mut cells = [const { String::new() }; 6];
             if let Some(d) = &row.difference {
                 cells[0] = ppl(d.a.0, d.a.1);
@@ -101,7 +108,7 @@ impl Diff {
                 cells[3] = sigma_text(d.unpaired_sigma);
                 match &d.paired {
                     Ok(p) => {
-                        cells[4] = format!("{} ± {}", signed(p.mean, 6), se_text(p.se));
+                        cells[4] = format!("{} ± {}", signed(p.mean, 6), se(p.se));
                         cells[5] = signed(p.t(), 2);
                     }
                     Err(_) => "unpaired".clone_into(&mut cells[4]),
@@ -115,13 +122,12 @@ impl Diff {
                 .chain(changed.map(|c| format!("changed {c}")))
                 .collect();
             if !remarks.is_empty() {
-                verdict += &format!(": {}", remarks.join("; "));
+                verdict += &format!(": {}", markdown::text(&remarks.join("; ")));
             }
             out += &format!(
-                "| {} | {} | {} |\n",
-                cell(&row.key),
-                cells.join(" | "),
-                cell(&verdict)
+                "| {} | {} | {verdict} |\n",
+                code(&row.key),
+                cells.join(" | ")
             );
         }
         out
@@ -172,28 +178,15 @@ fn judged_text(d: &Difference) -> String {
             "paired, {} windows: Δ ln PPL {} ± {}, t {}   (unpaired σ {unpaired})",
             p.windows,
             signed(p.mean, 6),
-            se_text(p.se),
+            se(p.se),
             signed(p.t(), 2)
         ),
         Err(why) => format!("unpaired σ {unpaired}   (no paired test: {why})"),
     }
 }
 
-fn se_text(se: f64) -> String {
-    if se == 0.0 {
-        "0".to_owned()
-    } else {
-        format!("{se:.1e}")
-    }
-}
-
 fn sigma_text(sigma: Option<f64>) -> String {
     sigma.map_or_else(|| "-".to_owned(), |s| signed(s, 2))
-}
-
-/// Text inside a cell of a Markdown table.
-fn cell(text: &str) -> String {
-    one_line(text).replace('|', "\\|")
 }
 
 /// A row in JSON and CSV.

@@ -6,13 +6,14 @@ pub(crate) mod csv_file;
 pub mod diff;
 mod diff_format;
 mod gate;
+pub(crate) mod markdown;
 mod paired;
 pub mod render;
 mod row;
 pub(crate) mod schema;
 mod tables;
 
-pub use csv_file::CsvError;
+pub use csv_file::{CsvError, write_atomic};
 pub use gate::Gate;
 pub use paired::{Paired, paired};
 pub use row::{Comparison, Figures, Outcome, Provenance, ResultRow, TimingRow, WindowRow};

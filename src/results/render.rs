@@ -23,6 +23,15 @@ pub fn signed(x: f64, decimals: usize) -> String {
     }
 }
 
+/// A standard error: two digits, which is more than it is known to.
+pub fn se(se: f64) -> String {
+    if se == 0.0 {
+        "0".to_owned()
+    } else {
+        format!("{se:.1e}")
+    }
+}
+
 /// The key figures of `rows`, one run a line and notes below their run.
 pub fn table<'a>(rows: impl IntoIterator<Item = &'a ResultRow>) -> String {
     let header = ["run", "PPL", "reference", "Δ", "Δ %", "σ"].map(str::to_owned);
@@ -73,9 +82,28 @@ pub fn table<'a>(rows: impl IntoIterator<Item = &'a ResultRow>) -> String {
     out
 }
 
-/// The text without line breaks, which would tear a table.
-pub(super) fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+/// The text on one line, which line breaks would tear. What is no visible
+/// character, and could make a terminal or a page show something else than is
+/// there, is escaped: control characters and those that set the direction of text.
+pub(crate) fn one_line(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for word in text.split_whitespace() {
+        if !out.is_empty() {
+            out.push(' ');
+        }
+        for c in word.chars() {
+            let invisible = matches!(
+                c,
+                '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
+            );
+            if c.is_control() || invisible {
+                out.extend(c.escape_unicode());
+            } else {
+                out.push(c);
+            }
+        }
+    }
+    out
 }
 
 #[cfg(test)]
