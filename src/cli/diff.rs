@@ -11,11 +11,12 @@ use crate::results::diff::{Diff, Side};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Rows are joined by key. The *.windows.csv files beside the tables are used for the paired test, \
-which --max-sigma judges where it can be made; else it judges the unpaired σ.
+Rows are joined by key. The records of both tables (.records/NAME beside NAME.csv) are used where \
+they are there, else the *.windows.csv files; without either there is no paired test. --max-sigma \
+judges the paired t, or the unpaired σ where there is none.
 
-Exit codes: 0 at least one row was compared, all could be, and all are within the gate; 1 a bound \
-is broken or a row was not measured; 2 wrong usage, or a file is missing or malformed.")]
+Exit codes: 0 at least one row was compared, all could be, and none fails; 1 a row fails or was \
+not measured; 2 wrong usage, or a file is missing or malformed.")]
 pub struct Args {
     /// The results to compare with: NAME.csv
     #[arg(value_name = "A.csv")]
@@ -25,6 +26,9 @@ pub struct Args {
     b: PathBuf,
     #[command(flatten)]
     gate: GateArgs,
+    /// Print percentiles, and the windows and tokens that moved most (text only)
+    #[arg(long)]
+    details: bool,
     /// How to print the comparison
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -42,9 +46,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let gate = args.gate.gate()?;
     let a = Side::load(&args.a).map_err(Failure::usage)?;
     let b = Side::load(&args.b).map_err(Failure::usage)?;
-    let diff = Diff::new(&a, &b, gate);
+    let diff = Diff::new(&a, &b, gate, &|_| args.gate.noise_floor);
     let bytes = match args.format {
-        Format::Text => diff.to_text().into_bytes(),
+        Format::Text => diff.to_text(args.details).into_bytes(),
         Format::Markdown => diff.to_markdown().into_bytes(),
         Format::Json => diff.to_json().map_err(Failure::failed)?.into_bytes(),
         Format::Csv => diff.to_csv().map_err(Failure::failed)?,

@@ -14,6 +14,12 @@ pub struct GateArgs {
     /// Largest difference in standard errors, in either direction
     #[arg(long, value_name = "SIGMA", allow_negative_numbers = true)]
     max_sigma: Option<f64>,
+    /// Fail changes whose p, adjusted for the number of rows, is below this
+    #[arg(long, value_name = "LEVEL", allow_negative_numbers = true)]
+    significance: Option<f64>,
+    /// Changes of ln PPL up to this size mean nothing
+    #[arg(long, value_name = "NATS")]
+    pub noise_floor: Option<f64>,
     /// Take the bounds of this experiment's [gate] where no option sets one
     #[arg(long, value_name = "FILE")]
     experiment: Option<PathBuf>,
@@ -28,6 +34,7 @@ impl GateArgs {
         let gate = Gate {
             max_delta_pct: self.max_delta_pct.or(declared.max_delta_pct),
             max_sigma: self.max_sigma.or(declared.max_sigma),
+            significance: self.significance.or(declared.significance),
         };
         gate.check().map_err(Failure::usage)?;
         Ok(gate)

@@ -10,7 +10,8 @@ use crate::results::write_atomic;
 #[derive(clap::Args)]
 #[command(after_help = "\
 The page loads nothing and runs no script; the same tables give the same bytes. The *.windows.csv \
-files beside the tables are used for the curves and the paired test.
+files beside the tables are used for the curves and the paired test, records (.records/NAME) for \
+the comparison by token.
 
 A report shows verdicts and does not judge: `pplx diff` is the gate.
 
@@ -35,12 +36,15 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<(), Failure> {
     let gate = args.gate.gate()?;
-    if args.base.is_none() && !gate.is_empty() {
+    let judged = !gate.is_empty() || args.gate.noise_floor.is_some();
+    if args.base.is_none() && judged {
         return Err(Failure::usage(
-            "the bounds of a gate need something to compare with: --base A.csv",
+            "bounds need something to compare with: --base A.csv",
         ));
     }
-    let report = Report::load(&args.results, args.base.as_deref(), gate).map_err(Failure::usage)?;
+    let base = args.base.as_deref();
+    let report =
+        Report::load(&args.results, base, gate, args.gate.noise_floor).map_err(Failure::usage)?;
     if let Some(path) = &args.output {
         let page = report.to_html().map_err(Failure::failed)?;
         write(path, &page)?;

@@ -62,19 +62,25 @@ pub fn running(run: &[Estimate], base: &[Estimate], reference: Option<f64>) -> F
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     pub mean: f64,
-    /// From the mean to either end.
-    pub half_width: f64,
+    pub low: f64,
+    pub high: f64,
 }
 
 impl Interval {
-    fn ends(self) -> (f64, f64) {
-        (self.mean - self.half_width, self.mean + self.half_width)
+    /// Of an estimate that is normally distributed.
+    pub fn normal(mean: f64, se: f64) -> Self {
+        let half = 1.959_964 * se;
+        Interval {
+            mean,
+            low: mean - half,
+            high: mean + half,
+        }
     }
 }
 
 /// The differences of two runs window by window, and their mean with its interval.
 pub fn paired(differences: &Differences, windows: usize, mean: Interval) -> Figure {
-    let (low, high) = mean.ends();
+    let Interval { mean, low, high } = mean;
     let dots: Vec<_> = differences
         .points
         .iter()
@@ -104,7 +110,7 @@ pub fn paired(differences: &Differences, windows: usize, mean: Interval) -> Figu
                 points: vec![(first, low, high), (last, low, high)],
                 ink: Ink::Run,
             },
-            across(mean.mean, Ink::Run, 1.5),
+            across(mean, Ink::Run, 1.5),
             Mark::Dots {
                 points: dots,
                 ink: Ink::Run,
@@ -130,10 +136,7 @@ pub struct Effect {
 /// Differences with their 95 % intervals, one a line, and bounds in both
 /// directions.
 pub fn effects(label: &str, unit: &str, effects: &[Effect], bound: Option<f64>) -> Figure {
-    let ends = effects.iter().flat_map(|e| {
-        let (low, high) = e.value.ends();
-        [low, high]
-    });
+    let ends = effects.iter().flat_map(|e| [e.value.low, e.value.high]);
     let x = Axis::over(label, unit, ends.chain([0.0]));
     let y = Axis::list(effects.iter().map(|e| e.name.clone()));
     let (top, bottom) = (y.range().end, y.range().start);
@@ -153,10 +156,9 @@ pub fn effects(label: &str, unit: &str, effects: &[Effect], bound: Option<f64>) 
     for (i, e) in effects.iter().enumerate() {
         let line = -(i as f64);
         let ink = if e.broken { Ink::Broken } else { Ink::Run };
-        let (low, high) = e.value.ends();
         marks.extend([
             Mark::Line {
-                points: vec![(low, line), (high, line)],
+                points: vec![(e.value.low, line), (e.value.high, line)],
                 ink,
                 width: 1.5,
             },
@@ -238,15 +240,8 @@ mod tests {
             group: 1,
             points: points.collect(),
         };
-        let f = paired(
-            &differences,
-            3,
-            Interval {
-                mean: 1e-3,
-                half_width: 7e-3,
-            },
-        );
-        let (low, high) = (1e-3 - 7e-3, 1e-3 + 7e-3);
+        let (mean, low, high) = (1e-3, -6e-3, 8e-3);
+        let f = paired(&differences, 3, Interval { mean, low, high });
         assert_eq!(band(&f), [(-0.5, low, high), (2.5, low, high)]);
         assert_eq!(line(&f, Ink::Run), [(-0.5, 1e-3), (2.5, 1e-3)]);
         let dots = vec![(0.0, 1e-3), (1.0, -2e-3), (2.0, 4e-3)];
@@ -264,7 +259,8 @@ mod tests {
             name: name.to_owned(),
             value: Interval {
                 mean,
-                half_width: 0.1,
+                low: mean - 0.1,
+                high: mean + 0.1,
             },
             label: String::new(),
             broken,
@@ -273,7 +269,7 @@ mod tests {
         let f = effects("Δ PPL", "%", &list, Some(0.2));
         assert_eq!((f.y.text(0.0), f.y.text(-1.0)), ("3", "7"));
         assert_eq!(line(&f, Ink::Run), [(-0.1, -1.0), (0.1, -1.0)]);
-        assert_eq!(line(&f, Ink::Broken), [(0.4, 0.0), (0.6, 0.0)]);
+        assert_eq!(line(&f, Ink::Broken), [(0.5 - 0.1, 0.0), (0.5 + 0.1, 0.0)]);
         // +0.2 is within the figure, -0.2 is not.
         let verticals = f.marks.iter().filter(
             |m| matches!(m, Mark::Line { points, ink: Ink::Broken, .. } if points[0].0 == points[1].0),

@@ -4,14 +4,11 @@ use maud::{Markup, PreEscaped, html};
 
 use super::charts::{self, Effect, Interval};
 use super::plot::{Figure, PlotError};
-use super::series::{differences, interval_95, running};
+use super::series::{differences, running};
 use super::{Entry, Section};
 use crate::results::diff::{Diff, DiffRow, Difference, Verdict};
-use crate::results::render::{ppl, se, signed};
-use crate::results::{Figures, Tables, WindowRow};
-
-/// Two-sided 95 % of the normal distribution.
-const NORMAL_95: f64 = 1.959_964;
+use crate::results::render::{ppl, signed, small};
+use crate::results::{Figures, Paired, Tables, WindowRow};
 
 /// A drawn figure with its caption. `id` is unique in the page; `title` says what
 /// it is and `description` what it shows to those who do not see it.
@@ -76,8 +73,8 @@ fn running_figure(
     base: &[WindowRow],
 ) -> Result<Markup, PlotError> {
     let [run, base] = [windows, base].map(running);
-    if run.len() < 2 {
-        return Ok(html! { p.soft { "No curve: the run has one window." } });
+    if run.len() < 3 {
+        return Ok(html! { p.soft { "No curve: the run has fewer than three windows." } });
     }
     let reference = figures.reference.as_ref().map(|r| r.ppl);
     let last = ppl(figures.ppl, figures.ppl_err_clustered);
@@ -105,18 +102,23 @@ fn paired_figure(
         Ok(p) => p,
         Err(why) => return Ok(html! { p.soft { "No paired test: " bdi { (why) } "." } }),
     };
+    if a.len() != b.len() {
+        return Ok(
+            html! { p.soft { "No figure of the differences: only records have the windows of both sides." } },
+        );
+    }
     if a.iter().zip(b).all(|(a, b)| a.nll_sum == b.nll_sum) {
         return Ok(
             html! { p.soft { "Identical to the base in all " (paired.windows) " windows." } },
         );
     }
-    let mean = interval_95(paired);
+    let mean = interval(paired);
     let points = differences(a, b);
     let dot = match points.group {
         1 => "a window".to_owned(),
         n => format!("{n} windows"),
     };
-    let text = format!("{} ± {}", signed(paired.mean, 6), se(paired.se));
+    let text = format!("{} ± {}", signed(paired.mean, 6), small(paired.se));
     figure(
         &format!("{id}-paired"),
         &charts::paired(&points, paired.windows, mean),
@@ -129,6 +131,15 @@ fn paired_figure(
     )
 }
 
+fn interval(paired: &Paired) -> Interval {
+    let (low, high) = paired.interval();
+    Interval {
+        mean: paired.mean,
+        low,
+        high,
+    }
+}
+
 /// Δ against the error of each run that has a reference.
 pub(super) fn against_references(s: &Section, table: usize) -> Result<Markup, PlotError> {
     let effects: Vec<Effect> = s
@@ -139,10 +150,7 @@ pub(super) fn against_references(s: &Section, table: usize) -> Result<Markup, Pl
             let se = 100.0 * f.ppl_err?.hypot(r.err?) / r.ppl;
             Some(Effect {
                 name: e.number.to_string(),
-                value: Interval {
-                    mean: r.delta_pct,
-                    half_width: NORMAL_95 * se,
-                },
+                value: Interval::normal(r.delta_pct, se),
                 label: format!(
                     "σ {}",
                     r.sigma.map_or_else(|| "-".to_owned(), |s| signed(s, 2))
@@ -171,30 +179,30 @@ pub(super) fn against_base(s: &Section, diff: &Diff, table: usize) -> Result<Mar
                 name: s.number(&row.key)?.to_string(),
                 value,
                 label,
-                broken: row.verdict == Verdict::Broken,
+                broken: row.verdict == Verdict::Fail,
             })
         };
         diff.rows.iter().filter_map(line).collect()
     };
     let paired = collect(|d| {
         let p = d.paired.as_ref().ok()?;
+        // The same interval, in percent of A.
+        let pct = |ln: f64| 100.0 * ln.exp_m1();
+        let Interval { low, high, .. } = interval(p);
         let value = Interval {
             mean: d.delta_pct,
-            // d exp(x) = exp(x) dx
-            half_width: 100.0 * p.mean.exp() * interval_95(p).half_width,
+            low: pct(low),
+            high: pct(high),
         };
         Some((value, format!("t {}", signed(p.t(), 2))))
     });
     let unpaired = collect(|d| {
         d.paired.as_ref().err()?;
-        let value = Interval {
-            mean: d.delta_pct,
-            half_width: NORMAL_95 * 100.0 * d.a.1?.hypot(d.b.1?) / d.a.0,
-        };
+        let se = 100.0 * d.a.1?.hypot(d.b.1?) / d.a.0;
         let sigma = d
             .unpaired_sigma
             .map_or_else(|| "-".to_owned(), |s| signed(s, 2));
-        Some((value, format!("σ {sigma}")))
+        Some((Interval::normal(d.delta_pct, se), format!("σ {sigma}")))
     });
     let figure = |kind: &str, effects: &[Effect], test| {
         let id = format!("table-{table}-{kind}");
@@ -222,7 +230,7 @@ fn effects_figure(
     let runs = if n == 1 { "run" } else { "runs" };
     if effects
         .iter()
-        .all(|e| e.value.mean == 0.0 && e.value.half_width == 0.0)
+        .all(|e| e.value.mean == 0.0 && e.value.low == 0.0 && e.value.high == 0.0)
     {
         return Ok(html! { p.soft { (title) ": exactly 0 in " (n) " " (runs) "." } });
     }

@@ -5,8 +5,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::figures;
 use super::plot::{Ink, PlotError};
 use super::{Entry, Report, Section};
-use crate::results::diff::{Diff, DiffRow, Verdict};
-use crate::results::render::{one_line, ppl, se, signed};
+use crate::results::diff::{Diff, DiffRow, Difference, Verdict};
+use crate::results::render::{one_line, percent, ppl, probability, signed, small};
 use crate::results::{Figures, Outcome, ResultRow};
 
 /// Lets the page apply its own styles and nothing else: no script, no request.
@@ -133,8 +133,8 @@ fn comparison(s: &Section, diff: &Diff, number: usize) -> Result<Markup, PlotErr
                 th.num scope="col" { "#" } th scope="col" { "run" } th scope="col" { "verdict" }
                 th.num scope="col" { "PPL A" } th.num scope="col" { "PPL B" }
                 th.num scope="col" { "Δ" } th.num scope="col" { "Δ %" }
-                th scope="col" { "test" } th.num scope="col" { "Δ ln PPL ± se" }
-                th.num scope="col" { "t or σ" }
+                th.num scope="col" { "Δ ln PPL ± se" } th.num scope="col" { "test" }
+                th.num scope="col" { "adjusted p" }
             }
         }
         tbody { @for row in &diff.rows { (comparison_row(s, row)) } }
@@ -144,8 +144,9 @@ fn comparison(s: &Section, diff: &Diff, number: usize) -> Result<Markup, PlotErr
         h3 { "Against the base" }
         p class={ "verdict " (class(diff)) } { (diff.summary()) }
         (table(&format!("comparison-{number}"), html! {
-            "B, this table, against A, the base. Paired: per-window sums of NLL over identical tokens; "
-            "t has windows − 1 degrees of freedom. Unpaired: σ, as if the runs were independent."
+            "B, this table, against A, the base. t: paired, from the sums of NLL of windows over identical "
+            "tokens, with windows − 1 degrees of freedom. σ: unpaired, as if the runs were independent. "
+            "p: two-sided, adjusted for the number of rows (Benjamini and Hochberg)."
         }, rows))
         (figures)
     })
@@ -153,22 +154,11 @@ fn comparison(s: &Section, diff: &Diff, number: usize) -> Result<Markup, PlotErr
 
 fn comparison_row(s: &Section, row: &DiffRow) -> Markup {
     let color = match row.verdict {
-        Verdict::Within => "good",
-        Verdict::Broken | Verdict::NotMeasured => "bad",
+        Verdict::Pass | Verdict::BelowNoiseFloor => "good",
+        Verdict::Fail | Verdict::NotMeasured => "bad",
         Verdict::Compared => "",
     };
-    let remarks: Vec<String> = Some(&row.reason)
-        .filter(|r| !r.is_empty())
-        .cloned()
-        .into_iter()
-        .chain(
-            row.difference
-                .iter()
-                .flat_map(|d| &d.changed)
-                .map(|c| format!("changed: {c}")),
-        )
-        .collect();
-    let remarks = one_line(&remarks.join("; "));
+    let remarks = remarks(row);
     html! {
         tr {
             td.num { (link(s.number(&row.key))) }
@@ -186,20 +176,50 @@ fn comparison_row(s: &Section, row: &DiffRow) -> Markup {
                     td.num { (signed(d.delta_pct, 4)) }
                     @match &d.paired {
                         Ok(p) => {
-                            td { "paired, " (p.windows) " windows" }
-                            td.num { (signed(p.mean, 6)) " ± " (se(p.se)) }
-                            td.num { "t " (signed(p.t(), 2)) }
+                            td.num { (signed(p.mean, 6)) " ± " (small(p.se)) }
+                            td.num { "t " (signed(p.t(), 2)) ", " (p.windows) " windows" }
                         }
-                        Err(why) => {
-                            td.text { "unpaired: " bdi { (one_line(why)) } }
+                        Err(_) => {
                             td.num { "-" }
-                            td.num { (sigma(d.unpaired_sigma)) }
+                            td.num { "σ " (optional(d.unpaired_sigma.map(|s| signed(s, 2)))) ", unpaired" }
                         }
                     }
+                    td.num { (optional(d.adjusted_p.map(probability))) }
                 }
             }
         }
     }
+}
+
+/// What must be known of a comparison besides its figures, on one line.
+fn remarks(row: &DiffRow) -> String {
+    let mut remarks = Vec::new();
+    if !row.reason.is_empty() {
+        remarks.push(row.reason.clone());
+    }
+    if let (Some(floor), Some(d)) = (row.noise_floor, &row.difference) {
+        let here = signed(d.delta_ln_ppl, 6);
+        remarks.push(format!("noise floor: |Δ ln PPL| {floor}, here {here}"));
+    }
+    if let Some(d) = &row.difference {
+        remarks.extend(by_token(d));
+        if let Err(why) = &d.paired {
+            remarks.push(format!("no paired test: {why}"));
+        }
+        remarks.extend(d.changed.iter().map(|c| format!("changed: {c}")));
+    }
+    one_line(&remarks.join("; "))
+}
+
+/// What the records of both sides say.
+fn by_token(d: &Difference) -> Option<String> {
+    let t = d.tokens.as_ref().ok()?;
+    Some(format!(
+        "{} tokens: same top {}, Δp RMS {}",
+        t.n(),
+        percent(t.same_top, 2),
+        percent(t.delta_p.rms, 3)
+    ))
 }
 
 fn figures_table(s: &Section) -> Markup {
@@ -329,10 +349,6 @@ fn notes(base: bool) -> Markup {
 
 fn class(diff: &Diff) -> &'static str {
     if diff.passes() { "good" } else { "bad" }
-}
-
-fn sigma(sigma: Option<f64>) -> String {
-    sigma.map_or_else(|| "-".to_owned(), |s| format!("σ {}", signed(s, 2)))
 }
 
 fn count(n: Option<usize>) -> String {

@@ -34,7 +34,8 @@ impl Report {
             };
         }
         out += "\nPPL ± one standard error, as llama-perplexity computes it. σ takes both figures as \
-                independent; t is of the paired test, per window over identical tokens.\n";
+                independent; t is of the paired test, by window over identical tokens. p is adjusted for the \
+                number of rows.\n";
         out
     }
 }
@@ -44,7 +45,7 @@ fn comparison(diff: &Diff) -> String {
     let mut out = format!("**{}**\n\n", diff.summary());
     let (mut open, mut rest) = (Vec::new(), Vec::new());
     for row in &diff.rows {
-        let good = row.verdict == Verdict::Within;
+        let good = matches!(row.verdict, Verdict::Pass | Verdict::BelowNoiseFloor);
         if good && diff.rows.len() > OPEN_ROWS {
             rest.push(row);
         } else {
@@ -56,7 +57,7 @@ fn comparison(diff: &Diff) -> String {
         out.push('\n');
     }
     if !rest.is_empty() {
-        let summary = format!("{} rows within the gate", rest.len());
+        let summary = format!("{} rows that pass or are below the noise floor", rest.len());
         out += &folded(&summary, &Diff::markdown_table(rest));
     }
     out

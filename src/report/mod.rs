@@ -63,11 +63,17 @@ struct Counts {
 }
 
 impl Report {
-    /// Reads tables and the files beside them, and compares each with `base`.
+    /// Reads tables and the files beside them, and compares each with `base`;
+    /// `noise_floor` is the size of |Δ ln PPL| up to which it means nothing.
     ///
     /// # Errors
     /// As [`Tables::load`] for every table.
-    pub fn load(results: &[PathBuf], base: Option<&Path>, gate: Gate) -> Result<Self, ReportError> {
+    pub fn load(
+        results: &[PathBuf],
+        base: Option<&Path>,
+        gate: Gate,
+        noise_floor: Option<f64>,
+    ) -> Result<Self, ReportError> {
         let base = match base {
             Some(path) => Some((Tables::load_file(path)?, Side::load(path)?)),
             None => None,
@@ -77,7 +83,10 @@ impl Report {
         for path in results {
             let tables = Tables::load_file(path)?;
             let diff = match &base {
-                Some((_, side)) => Some(Diff::new(side, &Side::load(path)?, gate)),
+                Some((_, side)) => {
+                    let b = Side::load(path)?;
+                    Some(Diff::new(side, &b, gate, &|_| noise_floor))
+                }
                 None => None,
             };
             let rows = tables.rows().len();

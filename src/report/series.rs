@@ -1,10 +1,7 @@
 //! What curves show, from the windows of runs.
 
-use statrs::distribution::{ContinuousCDF, StudentsT};
-
-use super::charts::Interval;
-use crate::eval::clustered_mean;
-use crate::results::{Paired, WindowRow};
+use crate::results::WindowRow;
+use crate::stats::clustered_mean;
 
 /// Points that a curve has at most: about as many as a figure is wide in pixels.
 const MAX_POINTS: usize = 400;
@@ -78,24 +75,13 @@ pub fn differences(a: &[WindowRow], b: &[WindowRow]) -> Differences {
     }
 }
 
-/// The 95 % interval of a paired difference, in nats: Student's, with
-/// `windows − 1` degrees of freedom.
-pub fn interval_95(paired: &Paired) -> Interval {
-    let degrees = paired.windows.saturating_sub(1) as f64;
-    let quantile = StudentsT::new(0.0, 1.0, degrees).map_or(f64::NAN, |t| t.inverse_cdf(0.975));
-    Interval {
-        mean: paired.mean,
-        half_width: quantile * paired.se,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::eval::Moments;
     use crate::results::{Figures, Tables, paired};
+    use crate::stats::Moments;
 
     fn windows(n: usize, token: impl Fn(usize, usize) -> f64) -> (Vec<WindowRow>, Vec<Moments>) {
         let scored = |w| if w + 1 == n { 7 } else { 20 };
@@ -175,24 +161,5 @@ mod tests {
             assert!((sum / total as f64 - want).abs() < 1e-14);
         }
         assert_eq!(differences(&[], &[]).points, []);
-    }
-
-    #[test]
-    fn intervals_are_students() {
-        // 0.975 quantiles of tables.
-        for (windows, quantile) in [
-            (2, 12.706_204_736),
-            (30, 2.045_229_642),
-            (64, 1.998_340_543),
-        ] {
-            let paired = Paired {
-                mean: -1.0,
-                se: 0.5,
-                windows,
-            };
-            let interval = interval_95(&paired);
-            assert_eq!(interval.mean, -1.0);
-            assert!((interval.half_width - 0.5 * quantile).abs() < 1e-8);
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::row::{Outcome, ResultRow};
 use super::schema::status_text;
+use crate::stats::Estimate;
 
 /// A perplexity the way llama-perplexity prints it: `17.5876 +/- 0.57002`.
 pub fn ppl(ppl: f64, err: Option<f64>) -> String {
@@ -23,12 +24,35 @@ pub fn signed(x: f64, decimals: usize) -> String {
     }
 }
 
-/// A standard error: two digits, which is more than it is known to.
-pub fn se(se: f64) -> String {
-    if se == 0.0 {
+/// A size, such as an error's: two digits.
+pub fn small(x: f64) -> String {
+    if x == 0.0 {
         "0".to_owned()
     } else {
-        format!("{se:.1e}")
+        format!("{x:.1e}")
+    }
+}
+
+/// A share with its error, in percent.
+pub fn percent(e: Estimate, decimals: usize) -> String {
+    match e.se {
+        Some(se) => format!(
+            "{:.decimals$} ± {:.decimals$} %",
+            100.0 * e.value,
+            100.0 * se
+        ),
+        None => format!("{:.decimals$} %", 100.0 * e.value),
+    }
+}
+
+/// A probability: small ones in exponent form, so that only 0 is `0`.
+pub fn probability(p: f64) -> String {
+    if p == 0.0 {
+        "0".to_owned()
+    } else if p < 1e-3 {
+        format!("{p:.1e}")
+    } else {
+        format!("{p:.4}")
     }
 }
 
