@@ -117,6 +117,16 @@ fn table(id: &str, caption: Markup, rows: Markup) -> Markup {
     }
 }
 
+/// A number with what belongs to it below.
+fn cell(number: &str, below: &str) -> Markup {
+    html! { td.num { (number) @if !below.is_empty() { " " small { (below) } } } }
+}
+
+fn perplexity(value: f64, err: Option<f64>) -> Markup {
+    let err = err.map_or_else(String::new, |e| format!("± {e:.5}"));
+    cell(&ppl(value, None), &err)
+}
+
 fn link(number: Option<usize>) -> Markup {
     html! {
         @match number {
@@ -170,18 +180,18 @@ fn comparison_row(s: &Section, row: &DiffRow) -> Markup {
             @match &row.difference {
                 None => td.soft colspan="7" { "no figures to compare" },
                 Some(d) => {
-                    td.num { (ppl(d.a.0, d.a.1)) }
-                    td.num { (ppl(d.b.0, d.b.1)) }
+                    (perplexity(d.a.0, d.a.1))
+                    (perplexity(d.b.0, d.b.1))
                     td.num { (signed(d.delta, 4)) }
                     td.num { (signed(d.delta_pct, 4)) }
                     @match &d.paired {
                         Ok(p) => {
-                            td.num { (signed(p.mean, 6)) " ± " (small(p.se)) }
-                            td.num { "t " (signed(p.t(), 2)) ", " (p.windows) " windows" }
+                            (cell(&signed(p.mean, 6), &format!("± {}", small(p.se))))
+                            (cell(&format!("t {}", signed(p.t(), 2)), &format!("{} windows", p.windows)))
                         }
                         Err(_) => {
                             td.num { "-" }
-                            td.num { "σ " (optional(d.unpaired_sigma.map(|s| signed(s, 2)))) ", unpaired" }
+                            (cell(&format!("σ {}", optional(d.unpaired_sigma.map(|s| signed(s, 2)))), "unpaired"))
                         }
                     }
                     td.num { (optional(d.adjusted_p.map(probability))) }
@@ -246,12 +256,12 @@ fn figures_row(entry: &Entry) -> Markup {
             @match &entry.row.outcome {
                 Outcome::Ok(f) => {
                     td { "ok" }
-                    td.num { (ppl(f.ppl, f.ppl_err)) }
+                    (perplexity(f.ppl, f.ppl_err))
                     td.num { (optional(f.ppl_err_clustered.map(|e| format!("± {e:.5}")))) }
                     td.num { (optional(f.bits_per_byte.map(|b| format!("{b:.5}")))) }
                     @match &f.reference {
                         Some(r) => {
-                            td.num { (ppl(r.ppl, r.err)) }
+                            (perplexity(r.ppl, r.err))
                             td.num { (signed(r.delta, 4)) }
                             td.num { (signed(r.delta_pct, 3)) }
                             td.num { (optional(r.sigma.map(|s| signed(s, 2)))) }

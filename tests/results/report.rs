@@ -165,7 +165,7 @@ fn every_run_is_in_both_and_says_what_it_is() {
     assert!(html.contains("Identical to the base in all 4 windows"));
     let row = &html_rows(&html, "a-moved")[0];
     assert!(
-        row.contains("|+0.001000 ± ") && row.contains(", 4 windows|"),
+        row.contains("|+0.001000 ± ") && row.contains(" 4 windows|"),
         "{row}"
     );
 
