@@ -24,10 +24,12 @@ mod scan;
 mod scratch;
 mod short_conv;
 mod spread;
+mod times;
 mod weights;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use rayon::prelude::*;
 
@@ -42,6 +44,7 @@ use crate::model::{Model, Rope};
 use crate::quant;
 
 pub use isa::Isa;
+pub use times::{Part, Times};
 
 /// What becomes of the file's pages that have been used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +143,7 @@ impl CpuModel {
             });
         }
         let model = &self.model;
+        let start = Instant::now();
         let result = self.threads.install(|| {
             let how = (residency, interrupt);
             head::score_targets(
@@ -151,6 +155,7 @@ impl CpuModel {
                 how,
             )
         })?;
+        self.spent(Part::Head, start);
         result.map_err(|i| {
             let (sequence, position) = hidden.locate(targets[i].row);
             BackendError::NotFinite {
@@ -159,6 +164,17 @@ impl CpuModel {
                 stage: Stage::Logits,
             }
         })
+    }
+
+    /// Where the time has gone so far, summed over threads.
+    pub fn times(&self) -> Times {
+        *self.scratch.times()
+    }
+
+    /// Counts work of all threads that began at `start`.
+    fn spent(&self, part: Part, start: Instant) {
+        let mut times = self.scratch.times();
+        times.add(part, start.elapsed(), self.n_threads() as u32);
     }
 
     /// The table of `rope` for at least `len` positions at context `n_ctx`.
@@ -201,8 +217,15 @@ impl CpuModel {
         Ok(())
     }
 
-    /// The error for the first row of `xs` (of one sequence) that is not finite.
-    fn check_finite(&self, xs: &[f32], sequence: usize, stage: Stage) -> Result<(), BackendError> {
+    /// The error for the first row of `xs` that is not finite; they are the rows
+    /// of a sequence from position `first` on.
+    fn check_finite(
+        &self,
+        xs: &[f32],
+        first: usize,
+        sequence: usize,
+        stage: Stage,
+    ) -> Result<(), BackendError> {
         if math::all_finite(self.isa, xs) {
             return Ok(());
         }
@@ -210,7 +233,7 @@ impl CpuModel {
         let position = rows.position(|row| !math::all_finite(self.isa, row));
         Err(BackendError::NotFinite {
             sequence,
-            position: position.unwrap_or(0),
+            position: first + position.unwrap_or(0),
             stage,
         })
     }
@@ -239,6 +262,7 @@ impl LayerWindowModel for CpuModel {
             width: model.n_embd,
             lens,
             n_ctx,
+            needed_from: 0,
         };
         let rows = hidden.sequences_mut().into_iter().zip(sequences);
         for (sequence, (xs, ids)) in rows.enumerate() {
@@ -251,7 +275,7 @@ impl LayerWindowModel for CpuModel {
                 });
             }
             self.embed_one(ids, xs)?;
-            self.check_finite(xs, sequence, Stage::Embedding)?;
+            self.check_finite(xs, 0, sequence, Stage::Embedding)?;
         }
         Ok(hidden)
     }
@@ -345,19 +369,38 @@ impl LayerWindow for CpuLayers<'_> {
             ..
         } = self.cpu;
         let n_ctx = hidden.n_ctx;
+        let needed_from = hidden.needed_from;
         let longest = hidden.lens.iter().copied().max().unwrap_or(0);
         let spread = hidden.lens.len() < threads.current_num_threads();
+        let together = match spread {
+            true => threads.current_num_threads() as u32,
+            false => 1,
+        };
         threads.install(|| {
             for i in self.range.clone() {
                 interrupt.check()?;
+                let start = Instant::now();
                 let layer = LoadedLayer::load(&model.gguf, &model.layers[i], |rope| {
                     self.cpu.rope_table(rope, longest, n_ctx)
                 })?;
+                self.cpu.spent(Part::Weights, start);
+                // Rows that only the layers after this one would read.
+                let from = match i + 1 == model.n_layer() {
+                    true => needed_from,
+                    false => 0,
+                };
                 let run = |(sequence, (x, carried)): (usize, (&mut [f32], &mut [f32]))| {
                     // A layer of a large model may take a batch many seconds.
                     interrupt.check()?;
-                    scratch.with(|s| layer.apply(*isa, spread, x, carried, s));
-                    self.cpu.check_finite(x, sequence, Stage::Layer(i))
+                    scratch.with(together, |s| {
+                        layer.apply(*isa, spread, (x, carried), (model.n_embd, from), s);
+                        let scored = &x[from * model.n_embd..];
+                        let finite = self
+                            .cpu
+                            .check_finite(scored, from, sequence, Stage::Layer(i));
+                        s.clock.lap(Part::Rest);
+                        finite
+                    })
                 };
                 let sequences = hidden.sequences_and_carried_mut();
                 let results: Vec<_> = if spread {
