@@ -176,7 +176,7 @@ pub fn effects(label: &str, unit: &str, effects: &[Effect], bound: Option<f64>) 
     }
     Figure {
         size: (SIZE.0, 60 + 20 * effects.len() as u32),
-        right: 70,
+        right: 84,
         x,
         y,
         marks,

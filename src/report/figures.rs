@@ -7,7 +7,7 @@ use super::plot::{Figure, PlotError};
 use super::series::{differences, running};
 use super::{Entry, Section};
 use crate::results::diff::{Diff, DiffRow, Difference, Verdict};
-use crate::results::render::{ppl, signed, small};
+use crate::results::render::{delta_ln_ppl, ppl, signed, small};
 use crate::results::{Figures, Paired, Tables, WindowRow};
 
 /// A drawn figure with its caption. `id` is unique in the page; `title` says what
@@ -118,7 +118,11 @@ fn paired_figure(
         1 => "a window".to_owned(),
         n => format!("{n} windows"),
     };
-    let text = format!("{} ± {}", signed(paired.mean, 6), small(paired.se));
+    let text = format!(
+        "{} ± {}",
+        delta_ln_ppl(paired.mean, paired.se),
+        small(paired.se)
+    );
     figure(
         &format!("{id}-paired"),
         &charts::paired(&points, paired.windows, mean),

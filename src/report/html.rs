@@ -6,7 +6,7 @@ use super::figures;
 use super::plot::{Ink, PlotError};
 use super::{Entry, Report, Section};
 use crate::results::diff::{Diff, DiffRow, Difference, Verdict};
-use crate::results::render::{one_line, percent, ppl, probability, signed, small};
+use crate::results::render::{delta_ln_ppl, one_line, percent, ppl, probability, signed, small};
 use crate::results::{Figures, Outcome, ResultRow};
 
 /// Lets the page apply its own styles and nothing else: no script, no request.
@@ -186,7 +186,7 @@ fn comparison_row(s: &Section, row: &DiffRow) -> Markup {
                     td.num { (signed(d.delta_pct, 4)) }
                     @match &d.paired {
                         Ok(p) => {
-                            (cell(&signed(p.mean, 6), &format!("± {}", small(p.se))))
+                            (cell(&delta_ln_ppl(p.mean, p.se), &format!("± {}", small(p.se))))
                             (cell(&format!("t {}", signed(p.t(), 2)), &format!("{} windows", p.windows)))
                         }
                         Err(_) => {

@@ -2,7 +2,7 @@
 
 use super::{Diff, DiffRow, Difference, Verdict};
 use crate::results::markdown::{self, code};
-use crate::results::render::{one_line, percent, ppl, probability, signed, small};
+use crate::results::render::{delta_ln_ppl, one_line, percent, ppl, probability, signed, small};
 use crate::results::{MovedScore, Paired, TokenComparison};
 use crate::stats::{Estimate, PERCENTILES};
 
@@ -108,7 +108,7 @@ impl Diff {
                 cells[2] = signed(d.delta_pct, 4);
                 match &d.paired {
                     Ok(p) => {
-                        cells[3] = format!("{} ± {}", signed(p.mean, 6), small(p.se));
+                        cells[3] = format!("{} ± {}", delta_ln_ppl(p.mean, p.se), small(p.se));
                         cells[4] = signed(p.t(), 2);
                     }
                     Err(_) => {
@@ -156,7 +156,7 @@ fn compact(d: &Difference) -> Vec<String> {
             lines.push(format!(
                 "paired, {} windows: Δ ln PPL {} ± {}, t {}   (unpaired σ {unpaired})",
                 p.windows,
-                signed(p.mean, 6),
+                delta_ln_ppl(p.mean, p.se),
                 small(p.se),
                 signed(p.t(), 2)
             ));
