@@ -53,7 +53,9 @@ mod tests {
 
     #[test]
     fn nothing_in_hostile_text_has_effect() {
-        assert_eq!(code("a|b`"), "<code>a&#124;b&#96;</code>");
+        assert_eq!(code("a|b"), "<code>a&#124;b</code>");
+        assert_eq!(code("a`b"), "<code>a&#96;b</code>");
+        assert_eq!(code("a\\"), "<code>a&#92;</code>");
         assert_eq!(
             code("a\n| b |\u{202e}"),
             "<code>a &#124; b &#124;&#92;u&#123;202e&#125;</code>"

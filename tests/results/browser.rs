@@ -61,6 +61,7 @@ fn a_browser_has_nothing_to_say_about_the_page() {
     assert!(status.success());
     let (document, console) = open(&chromium, &page);
     assert_eq!(console, Vec::<String>::new());
+    assert!(!document.contains("<script"), "a name became a script");
     // The browser found the elements that were written: nothing was misplaced,
     // left open, or made of a name.
     let written = fs::read_to_string(&page).unwrap();
