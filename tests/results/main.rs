@@ -6,3 +6,4 @@ mod records;
 mod report;
 mod support;
 mod tables;
+mod verdicts;
