@@ -4,12 +4,12 @@
 use rayon::prelude::*;
 
 use super::Residency;
-use super::gemm::{self, PANEL, Product};
+use super::gemm::PANEL;
 use super::isa::Isa;
 use super::math::{self, LogSumExp};
-use super::{norm, weights};
+use super::norm;
+use super::weights::{Source, Weight};
 use crate::backend::{BackendError, Interrupt, Target, TokenScore};
-use crate::gguf::Gguf;
 use crate::model::Head;
 
 /// Vocabulary entries decoded at a time.
@@ -21,7 +21,7 @@ const ROWS: usize = 56;
 /// not finite. `hidden` rows have the norm's width.
 pub(super) fn score_targets(
     isa: Isa,
-    gguf: &Gguf,
+    source: Source,
     head: &Head,
     hidden: &[f32],
     targets: &[Target],
@@ -39,18 +39,18 @@ pub(super) fn score_targets(
                 }
             }
         });
-    let own = target_logits(isa, gguf, head, &rows, targets)?;
+    let own = target_logits(isa, source, head, &rows, targets)?;
     if residency == Residency::Streamed {
-        head.weight.release(gguf);
+        head.weight.release(source.gguf);
     }
     let mut sums = vec![LogSumExp::default(); targets.len()];
     for first in (0..head.weight.n_out).step_by(RUN) {
         interrupt.check()?;
         let n_run = RUN.min(head.weight.n_out - first);
         let run = head.weight.rows(first, n_run);
-        let w = weights::load(gguf, &run)?;
+        let w = Weight::load(source, &run)?;
         if residency == Residency::Streamed {
-            run.release(gguf);
+            run.release(source.gguf);
         }
         sums.par_chunks_mut(ROWS)
             .zip(rows.par_chunks(ROWS * n))
@@ -58,7 +58,8 @@ pub(super) fn score_targets(
             .for_each_init(
                 || vec![0.0f32; ROWS * n_run],
                 |logits, ((sums, rows), own)| {
-                    gemm::multiply(isa, Product::full(rows, own.len(), &w), logits, n_run);
+                    let logits = &mut logits[..own.len() * n_run];
+                    w.multiply(isa, rows, logits);
                     let each = sums.iter_mut().zip(own);
                     for ((lse, &own), logits) in each.zip(logits.chunks_exact_mut(n_run)) {
                         if let Some(bias) = &head.bias {
@@ -89,7 +90,7 @@ pub(super) fn score_targets(
 /// bits that the walk yields.
 fn target_logits(
     isa: Isa,
-    gguf: &Gguf,
+    source: Source,
     head: &Head,
     rows: &[f32],
     targets: &[Target],
@@ -102,10 +103,11 @@ fn target_logits(
             || vec![0.0f32; PANEL * PANEL],
             |products, ((own, rows), targets)| {
                 let ids = targets.iter().map(|t| t.id as usize);
-                let w = weights::gather(gguf, &head.weight, ids.clone())?;
-                gemm::multiply(isa, Product::full(rows, own.len(), &w), products, PANEL);
+                let w = Weight::gather(source, &head.weight, ids.clone())?;
+                let n = own.len();
+                w.multiply(isa, rows, &mut products[..n * n]);
                 // Row i against target i.
-                let diagonal = products.iter().step_by(PANEL + 1);
+                let diagonal = products.iter().step_by(n + 1);
                 for ((own, x), id) in own.iter_mut().zip(diagonal).zip(ids) {
                     *own = *x;
                     if let Some(bias) = &head.bias {
