@@ -9,10 +9,12 @@ mod control;
 mod diff;
 mod doctor;
 mod fetch;
+mod gate;
 mod inputs;
 mod inspect;
 mod plan;
 mod progress;
+mod report;
 mod run;
 mod score;
 mod tokenize;
@@ -38,6 +40,8 @@ enum Verb {
     Plan(plan::Args),
     /// Compare two result tables and gate on the difference.
     Diff(diff::Args),
+    /// Write result tables as a page for reviewers, and as Markdown.
+    Report(report::Args),
     /// Score one model on one corpus, with llama-perplexity's habits.
     Score(score::Args),
     /// Print the token ids of a file.
@@ -81,6 +85,7 @@ pub fn main() -> ExitCode {
         Verb::Run(a) => run::run(a),
         Verb::Plan(a) => plan::run(a),
         Verb::Diff(a) => diff::run(a),
+        Verb::Report(a) => report::run(a),
         Verb::Score(a) => score::run(a),
         Verb::Tokenize(a) => tokenize::run(a),
         Verb::Inspect(a) => inspect::run(a),

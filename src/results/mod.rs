@@ -5,6 +5,7 @@
 pub(crate) mod csv_file;
 pub mod diff;
 mod gate;
+pub(crate) mod markdown;
 mod paired;
 pub mod record;
 pub mod render;
@@ -13,7 +14,7 @@ pub(crate) mod schema;
 mod tables;
 mod tokens;
 
-pub use csv_file::CsvError;
+pub use csv_file::{CsvError, write_atomic};
 pub use gate::{Gate, Measured};
 pub use paired::{MovedWindow, Paired, moved_windows, paired};
 pub use record::{Record, RecordError, RecordFolder};
