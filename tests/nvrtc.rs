@@ -28,7 +28,7 @@ fn kernels_compile_for_ampere_and_hopper() {
     let version = nvrtc_version().unwrap_or_else(|e| panic!("{e}"));
     assert!(version.major >= 12, "NVRTC {version}");
     for (major, minor) in [(8, 0), (9, 0)] {
-        let code = compile_kernels(Arch { major, minor }, None)
+        let code = compile_kernels(Arch { major, minor })
             .unwrap_or_else(|e| panic!("sm_{major}{minor}: {e}"));
         // Machine code, not text for the driver to translate.
         assert_eq!(code.get(..4), Some(b"\x7fELF".as_slice()));

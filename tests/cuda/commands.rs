@@ -179,6 +179,22 @@ fn libraries_in_a_named_folder() {
     }
 }
 
+/// Compiled kernels that cannot be loaded are compiled again.
+#[test]
+fn a_broken_cache_is_mended() {
+    let project = Project::new();
+    let doctor = || ended(for_command(&mut project.pplx(&["doctor"])));
+    assert_eq!(doctor().0, Some(0));
+    let folder = std::fs::read_dir(project.path("cache/kernels")).unwrap();
+    let files: Vec<PathBuf> = folder.map(|e| e.unwrap().path()).collect();
+    assert_eq!(files.len(), 1);
+    let code = std::fs::read(&files[0]).unwrap();
+    std::fs::write(&files[0], "no code").unwrap();
+    let (status, _, stderr) = doctor();
+    assert_eq!(status, Some(0), "{stderr}");
+    assert_eq!(std::fs::read(&files[0]).unwrap(), code);
+}
+
 #[test]
 fn without_a_driver() {
     // A machine with a real one has it where the system looks.

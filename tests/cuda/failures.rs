@@ -1,7 +1,7 @@
 //! Whatever fails, and whenever: a named error, and nothing left on the device.
 
 use pplx::backend::cuda::{CudaError, Precision};
-use pplx::backend::{BackendError, Device, Partition};
+use pplx::backend::{BackendError, Device, Partition, Stage};
 use pplx::eval::{EvalError, Geometry, WindowScore};
 
 use crate::cases;
@@ -80,7 +80,7 @@ fn failed_launches() {
         let before = standin.launches();
         run(&tiny, partition).unwrap();
         let n = standin.launches() - before;
-        for i in (1..=n).step_by(7) {
+        for i in (1..=n).step_by(17) {
             standin.fail_launch(i);
             let error = run(&tiny, partition).expect_err("a failure");
             assert!(named(&error), "launch {i}: {error}");
@@ -143,4 +143,32 @@ fn a_model_goes_on_after_an_error_of_its_own() {
     let want = score(&good).unwrap();
     assert!(matches!(score(&bad), Err(EvalError::TokenId { .. })));
     assert_eq!(difference(&want, &score(&good).unwrap()), 0.0);
+}
+
+/// A value that is not finite is an error that names the place, the same on both
+/// devices.
+#[test]
+fn what_is_not_finite_is_named_as_on_the_cpu() {
+    let Some(_standin) = standin() else { return };
+    let tokens = tiny::ids(64);
+    let text = Text {
+        tokens: &tokens,
+        geometry: Geometry::llama_cpp(32),
+        bos: None,
+        batch: 2,
+    };
+    let mut stages = Vec::new();
+    for part in ["blk.1.ffn_down.weight", "output_norm.weight"] {
+        let tiny = (cases::by_name("llama").build)();
+        let both = Both::tiny(&tiny.edit(part, |values| values[3] = f32::NAN));
+        let n = both.model.n_layer();
+        let error = |device| text.score(&both, Partition::whole(device, n)).unwrap_err();
+        let want = error(Device::Cpu);
+        assert_eq!(error(Device::Cuda), want);
+        let EvalError::NotFinite { stage, .. } = want else {
+            panic!("{want}");
+        };
+        stages.push(stage);
+    }
+    assert_eq!(stages, [Stage::Layer(1), Stage::Logits]);
 }

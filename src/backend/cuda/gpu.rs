@@ -10,7 +10,7 @@ use cudarc::driver::{CudaContext, CudaFunction, CudaStream, result, sys};
 use super::CudaError;
 use super::blas::Blas;
 use super::error::Version;
-use super::kernels::{self, Arch, Kernels};
+use super::kernels::{Arch, Kernels};
 use super::library::Library;
 use super::memory::{Allocation, Memory};
 use crate::quant;
@@ -146,7 +146,7 @@ impl Gpu {
         // SAFETY: as said, no `CudaSlice` is ever made.
         unsafe { context.disable_event_tracking() };
         let arch = info(&context)?.arch;
-        let kernels = Kernels::load(&context, kernels::compile(arch, cache)?)?;
+        let kernels = Kernels::new(&context, arch, cache)?;
         let compute = context.new_stream().map_err(fail)?;
         let copy = context.new_stream().map_err(fail)?;
         let memory = Memory::new(context.clone(), [compute.clone(), copy.clone()]);

@@ -32,7 +32,7 @@ const FILES: [(&str, &str); 10] = [
 const OPTIONS: [&str; 2] = ["--std=c++17", "--fmad=false"];
 
 /// The source of all kernels; errors name the files.
-pub fn source() -> String {
+fn source() -> String {
     let files = FILES.iter();
     files
         .map(|(name, text)| format!("#line 1 \"{name}\"\n{text}"))
@@ -101,32 +101,25 @@ fn target(arch: Arch, known: &[i32]) -> String {
     }
 }
 
-/// Compiles the kernels for `arch`, or finds them under `cache`.
+/// Compiles the kernels for `arch`.
 ///
 /// # Errors
 /// What NVRTC says, with its log.
-pub fn compile(arch: Arch, cache: Option<&Path>) -> Result<Vec<u8>, CudaError> {
-    let source = source();
-    let target = target(arch, &known_archs()?);
+pub fn compile(arch: Arch) -> Result<Vec<u8>, CudaError> {
+    compile_for(&source(), &target(arch, &known_archs()?))
+}
+
+/// Where compiled kernels are kept under `cache`: by all that they depend on.
+fn kept_at(cache: &Path, source: &str, target: &str) -> Result<PathBuf, CudaError> {
     let version = nvrtc_version()?;
     let mut hash = Sha256::new();
-    for part in [&source, OPTIONS.join(" ").as_str(), &version.to_string()] {
+    for part in [source, &OPTIONS.join(" "), &version.to_string()] {
         hash.update(part);
         hash.update([0]);
     }
     let hash = hash.finalize();
     let hex: String = hash.iter().take(16).map(|b| format!("{b:02x}")).collect();
-    let path: Option<PathBuf> =
-        cache.map(|c| c.join("kernels").join(format!("{hex}-{target}.bin")));
-    if let Some(code) = path.as_ref().and_then(|p| fs::read(p).ok()) {
-        return Ok(code);
-    }
-    let code = compile_with(&source, &target)?;
-    if let Some(path) = path {
-        // A cache that cannot be written costs the next start some seconds.
-        let _ = keep(&path, &code);
-    }
-    Ok(code)
+    Ok(cache.join("kernels").join(format!("{hex}-{target}.bin")))
 }
 
 /// Writes a file in one step: other processes see all of it or nothing.
@@ -149,7 +142,7 @@ impl Drop for Program {
     }
 }
 
-fn compile_with(source: &str, target: &str) -> Result<Vec<u8>, CudaError> {
+fn compile_for(source: &str, target: &str) -> Result<Vec<u8>, CudaError> {
     const DOING: &str = "cannot compile the kernels";
     let fail = |e| CudaError::compiler(DOING, e, String::new());
     let source = CString::new(source).unwrap_or_default();
@@ -198,7 +191,7 @@ macro_rules! kernels {
 
         impl Kernels {
             /// Loads compiled kernels into a device's context.
-            pub fn load(context: &Arc<CudaContext>, code: Vec<u8>) -> Result<Self, CudaError> {
+            fn load(context: &Arc<CudaContext>, code: Vec<u8>) -> Result<Self, CudaError> {
                 let fail = |e| CudaError::driver("cannot load the kernels", e);
                 let module = context.load_module(Ptx::from_binary(code)).map_err(fail)?;
                 Ok(Self { $($name: module.load_function(stringify!($name)).map_err(fail)?),* })
@@ -215,4 +208,28 @@ kernels! {
     normalize, rotate, attend, fold_logits, begin_rows, finish_rows, route,
     convolve, blend_previous, interpolate, scale_by_rate, add_scaled_by_sums,
     scan_mamba1, scan_mamba2, scan_delta_net, scan_rwkv6, scan_rwkv7,
+}
+
+impl Kernels {
+    /// The kernels for a device's context: those that are kept under `cache`, or
+    /// compiled ones, which are kept there then.
+    pub fn new(
+        context: &Arc<CudaContext>,
+        arch: Arch,
+        cache: Option<&Path>,
+    ) -> Result<Self, CudaError> {
+        let (source, target) = (source(), target(arch, &known_archs()?));
+        let path = cache.map(|c| kept_at(c, &source, &target)).transpose()?;
+        let kept = path.as_ref().and_then(|p| fs::read(p).ok());
+        // What cannot be loaded any more is made anew.
+        if let Some(kernels) = kept.and_then(|code| Self::load(context, code).ok()) {
+            return Ok(kernels);
+        }
+        let code = compile_for(&source, &target)?;
+        if let Some(path) = path {
+            // A cache that cannot be written costs the next start some seconds.
+            let _ = keep(&path, &code);
+        }
+        Self::load(context, code)
+    }
 }

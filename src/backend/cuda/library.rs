@@ -105,7 +105,8 @@ fn open(library: Library, folders: &[PathBuf]) -> Result<libloading::Library, Cu
         drop(held);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         // Names that Windows has are of no use here.
-        let names: Vec<&str> = names.into_iter().filter(|n| !n.contains("64")).collect();
+        let mut names: Vec<&str> = names.into_iter().filter(|n| !n.contains("64")).collect();
+        names.dedup();
         tried.push(names.join(", "));
         CudaError::Missing {
             library,

@@ -51,7 +51,7 @@ use crate::model::Model;
 pub use error::{CudaError, Version};
 pub use footprint::{Budget, Footprint, batch_windows};
 pub use gpu::{DeviceInfo, devices, driver_version};
-pub use kernels::{Arch, compile as compile_kernels, nvrtc_version, source as kernel_source};
+pub use kernels::{Arch, compile as compile_kernels, nvrtc_version};
 pub use library::{Library, PATH_VARIABLE};
 pub use memory::MemoryUse;
 
