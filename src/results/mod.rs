@@ -6,6 +6,7 @@ pub(crate) mod csv_file;
 pub mod diff;
 mod diff_format;
 mod gate;
+mod kld;
 mod paired;
 pub mod render;
 mod row;
@@ -14,6 +15,7 @@ mod tables;
 
 pub use csv_file::CsvError;
 pub use gate::Gate;
+pub use kld::{Distribution, Estimate, KldFigures};
 pub use paired::{Paired, paired};
 pub use row::{Comparison, Figures, Outcome, Provenance, ResultRow, TimingRow, WindowRow};
 pub use tables::{ResultsError, TablePaths, Tables};

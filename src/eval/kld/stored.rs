@@ -1,0 +1,78 @@
+//! Distributions of a base that were stored, and how they are stored.
+
+use std::path::PathBuf;
+
+use crate::eval::Window;
+
+/// A stored base that cannot be read or written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {problem}", path.display())]
+pub struct StoredError {
+    pub path: PathBuf,
+    pub problem: String,
+}
+
+/// The distributions of a base for the scored targets of corpus windows.
+pub trait StoredBase {
+    fn n_vocab(&self) -> usize;
+
+    /// Windows whose rows fit into memory together.
+    fn windows_at_once(&self) -> usize;
+
+    /// The rows of these windows, which follow those of the call before.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    fn rows(&mut self, windows: &[Window]) -> Result<Vec<StoredRow>, StoredError>;
+}
+
+/// What is stored of the distribution of one scored target.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StoredRow {
+    Top(TopRow),
+    Grid(GridRow),
+}
+
+/// The likeliest entries exactly, the others by their sums.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TopRow {
+    /// Ascending.
+    pub ids: Vec<u32>,
+    pub logits: Vec<f32>,
+    /// `ln Σ e^logit` over the vocabulary.
+    pub lse: f64,
+    /// `−ln p` of the target, which may be in the tail.
+    pub nll: f64,
+    /// `Σ p` over what is not among the entries.
+    pub tail_mass: f64,
+    /// `Σ p ln p` over what is not among the entries.
+    pub tail_plnp: f64,
+}
+
+/// All log-probabilities, rounded to a grid.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GridRow {
+    pub scale: f32,
+    /// `ln p` of code 0.
+    pub min: f32,
+    /// One for each id.
+    pub codes: Vec<u16>,
+}
+
+impl GridRow {
+    pub fn ln_p(&self, code: u16) -> f32 {
+        self.scale * f32::from(code) + self.min
+    }
+}
+
+/// Where a base is stored, in some format.
+pub trait BaseSink: Sync {
+    /// The bytes of one scored target's row, whose logits these are.
+    fn encode(&self, logits: &[f32], target: u32) -> Vec<u8>;
+
+    /// Stores a window's rows; windows come in order.
+    ///
+    /// # Errors
+    /// A disk that is full, and the like.
+    fn put(&mut self, window: &Window, rows: &[Vec<u8>]) -> Result<(), StoredError>;
+}
