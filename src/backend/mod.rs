@@ -26,6 +26,9 @@ pub struct Hidden {
     /// The run's context length, which some models look at; no sequence is
     /// longer.
     pub n_ctx: usize,
+    /// Nobody reads what the model's last layer makes of the rows before this
+    /// position of each sequence, so a backend may leave them as they are.
+    pub needed_from: usize,
 }
 
 impl Hidden {

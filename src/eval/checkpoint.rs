@@ -262,6 +262,7 @@ mod tests {
             carried: (0..rows).map(|i| -value(i)).collect(),
             lens: vec![rows],
             n_ctx: 8,
+            needed_from: 0,
         }
     }
 

@@ -171,6 +171,9 @@ impl<'a> LayerPasses<'a> {
             }
             hidden
         };
+        // A target is predicted by the row before it.
+        let needed = sequences.iter().map(|s| s.first_target - 1);
+        hidden.needed_from = needed.min().unwrap_or(0);
         for window in &mut self.windows {
             window.reset_state();
             window
@@ -265,6 +268,7 @@ mod tests {
                 carried: Vec::new(),
                 lens: sequences.iter().map(|s| s.len()).collect(),
                 n_ctx,
+                needed_from: 0,
             })
         }
 

@@ -23,6 +23,11 @@ impl Mixer {
             Mixer::ChannelMix(_) => "channel mix",
         }
     }
+
+    /// Whether a row's output depends on the rows before it.
+    pub fn mixes_rows(&self) -> bool {
+        !matches!(self, Mixer::Ffn(_) | Mixer::Moe(_))
+    }
 }
 
 impl Layer {

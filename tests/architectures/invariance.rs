@@ -2,7 +2,7 @@
 //! of the result: not one bit of it.
 
 use pplx::backend::cpu::Isa;
-use pplx::eval::Geometry;
+use pplx::eval::{Geometry, Mode};
 
 use crate::cases::{CASES, GEOMETRY, N_CTX, N_WINDOWS, bos, tokens};
 use crate::support::{bits, score};
@@ -51,5 +51,32 @@ fn windows_do_not_know_of_each_other() {
         let moved = long.iter().zip(second).map(|(a, b)| (a - b).abs());
         let mean = moved.sum::<f64>() / second.len() as f64;
         assert!(mean > 1e-3, "{}: {mean:e}", case.name);
+    }
+}
+
+/// The last layer skips rows that nobody scores; a window that scores more of
+/// them has the same figures for those that both score.
+#[test]
+fn unscored_rows_make_no_difference() {
+    for case in CASES {
+        let (tiny, tokens) = ((case.build)(), tokens());
+        let (cpu, bos) = (tiny.cpu(1), bos(&tiny));
+        let run = |unscored_prefix| {
+            let geometry = Geometry {
+                mode: Mode::SlidingWindow {
+                    stride: N_CTX,
+                    unscored_prefix,
+                },
+                ..GEOMETRY
+            };
+            score(&cpu, &tokens, geometry, N_WINDOWS, bos, 1)
+        };
+        let all = run(1);
+        for prefix in [2, N_CTX / 2 + 1, N_CTX - 1] {
+            for (all, some) in all.iter().zip(run(prefix)) {
+                let common = &all.nll[prefix - 1..];
+                assert!(common == some.nll, "{}, from {prefix}", case.name);
+            }
+        }
     }
 }

@@ -40,30 +40,43 @@ impl<'m> LoadedAttention<'m> {
         })
     }
 
-    /// `out ← attention(x)` for the rows of one sequence.
-    pub fn apply(&self, isa: Isa, spread: bool, x: &[f32], s: &mut Scratch, out: &mut [f32]) {
+    /// `out ← attention(x)` for the rows of one sequence; the rows of `out` begin
+    /// at position `first`, those of `x` at 0.
+    pub fn apply(
+        &self,
+        isa: Isa,
+        spread: bool,
+        x: &[f32],
+        first: usize,
+        s: &mut Scratch,
+        out: &mut [f32],
+    ) {
         let a = self.spec;
-        let len = out.len() / self.output.n_out();
-        let q = room(&mut s.q, len * self.q.n_out());
+        let len = x.len() / self.k.n_in();
+        let n_queries = len - first;
+        let x_queries = &x[first * self.q.n_in()..];
+        let q = room(&mut s.q, n_queries * self.q.n_out());
         let k = room(&mut s.k, len * self.k.n_out());
         let v = room(&mut s.v, len * self.v.n_out());
-        self.q.apply(isa, spread, x, q);
+        self.q.apply(isa, spread, x_queries, q);
         self.k.apply(isa, spread, x, k);
         self.v.apply(isa, spread, x, v);
         let norms = a.qk_norm.as_ref();
         let after_rope = norms.is_some_and(|n| n.after_rope);
-        self.prepare(isa, q, a.heads.n_head, norms.map(|n| &n.q), after_rope);
-        self.prepare(isa, k, a.heads.n_head_kv, norms.map(|n| &n.k), after_rope);
+        let q_heads = (a.heads.n_head, norms.map(|n| &n.q));
+        self.prepare(isa, q, first, q_heads, after_rope);
+        let k_heads = (a.heads.n_head_kv, norms.map(|n| &n.k));
+        self.prepare(isa, k, 0, k_heads, after_rope);
         if let Some(t) = a.temperature {
             let rows = q.chunks_exact_mut(self.q.n_out());
-            rows.enumerate()
-                .for_each(|(p, row)| math::scale(isa, row, t.at(p)));
+            rows.zip(first..)
+                .for_each(|(row, p)| math::scale(isa, row, t.at(p)));
         }
-        let mixed = room(&mut s.mixed, len * self.output.n_in());
-        attend(isa, spread, &a.heads, [q, k, v], &mut s.heads, mixed);
+        let mixed = room(&mut s.mixed, n_queries * self.output.n_in());
+        attend(isa, spread, &a.heads, [q, k, v], first, &mut s.heads, mixed);
         if let Some(gate) = &self.gate {
             let gates = room(&mut s.gate, mixed.len());
-            gate.apply(isa, spread, x, gates);
+            gate.apply(isa, spread, x_queries, gates);
             math::sigmoid_mul(isa, mixed, gates);
         }
         if let Some(sub_norm) = &a.sub_norm {
@@ -72,13 +85,13 @@ impl<'m> LoadedAttention<'m> {
         self.output.apply(isa, spread, mixed, out);
     }
 
-    /// Norm and RoPE of query or key heads.
+    /// Norm and RoPE of query or key heads, in rows from position `first` on.
     fn prepare(
         &self,
         isa: Isa,
         xs: &mut [f32],
-        n_head: usize,
-        norm: Option<&Norm>,
+        first: usize,
+        (n_head, norm): (usize, Option<&Norm>),
         after_rope: bool,
     ) {
         if let Some(norm) = norm.filter(|_| !after_rope) {
@@ -86,7 +99,7 @@ impl<'m> LoadedAttention<'m> {
         }
         if let Some(rope) = &self.rope {
             let head_dim = self.spec.heads.head_dim;
-            rope.apply(isa, xs, n_head * head_dim, head_dim, 0);
+            rope.apply(isa, xs, first, n_head * head_dim, (head_dim, 0));
         }
         if let Some(norm) = norm.filter(|_| after_rope) {
             norm::apply(isa, norm, xs);

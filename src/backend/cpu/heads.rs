@@ -22,13 +22,15 @@ pub(super) struct HeadScratch {
 
 /// `mixed ← softmax(scale · q·kᵀ) · v` for every head. Rows are positions; `q`
 /// rows hold `n_head × head_dim` values, `k` rows `n_head_kv × head_dim`, `v`
-/// rows `n_head_kv × head_dim_v`, `mixed` rows `n_head × head_dim_v`. The scale
+/// rows `n_head_kv × head_dim_v`, `mixed` rows `n_head × head_dim_v`. The rows of
+/// `k` and `v` begin at position 0, those of `q` and `mixed` at `first`. The scale
 /// is taken into `q`.
 pub(super) fn attend(
     isa: Isa,
     spread: bool,
     heads: &Heads,
     [q, k, v]: [&mut [f32]; 3],
+    first: usize,
     s: &mut HeadScratch,
     mixed: &mut [f32],
 ) {
@@ -58,6 +60,7 @@ pub(super) fn attend(
             let one = OneHead {
                 heads: h,
                 q,
+                first,
                 head,
                 keys: &keys[kv],
                 values: &values[kv],
@@ -80,24 +83,27 @@ pub(super) fn attend(
 struct OneHead<'a> {
     heads: &'a Heads,
     q: &'a [f32],
+    /// Position of its first row.
+    first: usize,
     head: usize,
     keys: &'a Packed,
     values: &'a Packed,
 }
 
 impl OneHead<'_> {
-    /// The queries `first..first + rows of mixed`.
-    fn block(&self, isa: Isa, first: usize, scores: &mut Vec<f32>, mixed: &mut [f32]) {
+    /// The queries in as many rows as `mixed` has, from `row` on.
+    fn block(&self, isa: Isa, row: usize, scores: &mut Vec<f32>, mixed: &mut [f32]) {
         let (h, head) = (self.heads, self.head);
         let (q_stride, stride) = (h.n_head * h.head_dim, h.n_head * h.head_dim_v);
         let n_rows = mixed.len() / stride;
+        let first = self.first + row;
         // Keys from the panel in which the first query's begin, to the last query.
         let start = h.visible(first).start / PANEL * PANEL;
         let end = first + n_rows;
         let width = (end - start).next_multiple_of(PANEL);
         let scores = room(scores, n_rows * width);
         let product = Product {
-            x: &self.q[first * q_stride + head * h.head_dim..],
+            x: &self.q[row * q_stride + head * h.head_dim..],
             x_stride: q_stride,
             n_rows,
             w: self.keys,

@@ -34,9 +34,11 @@ enum LoadedMixer<'m> {
     ChannelMix(LoadedChannelMix<'m>),
 }
 
+type Branches<'m> = Vec<(&'m Branch, LoadedMixer<'m>)>;
+
 pub(super) struct LoadedLayer<'m> {
     rescale: f32,
-    blocks: Vec<Vec<(&'m Branch, LoadedMixer<'m>)>>,
+    blocks: Vec<Branches<'m>>,
 }
 
 impl<'m> LoadedLayer<'m> {
@@ -74,45 +76,62 @@ impl<'m> LoadedLayer<'m> {
     }
 
     /// Runs the layer on the rows of one sequence and the values that they carry,
-    /// in place.
+    /// in place. Rows before position `from` take part as far as later rows depend
+    /// on them; what becomes of them is left open.
     pub fn apply(
         &self,
         isa: Isa,
         spread: bool,
-        x: &mut [f32],
-        carried: &mut [f32],
+        (x, carried): (&mut [f32], &mut [f32]),
+        (width, from): (usize, usize),
         s: &mut Scratch,
     ) {
-        let n = x.len();
-        for branches in &self.blocks {
+        let mixes = |branches: &Branches| branches.iter().any(|(b, _)| b.mixer.mixes_rows());
+        let last_mixing = self.blocks.iter().rposition(mixes).unwrap_or(0);
+        for (i, branches) in self.blocks.iter().enumerate() {
+            let partial = branches.iter().all(|(_, m)| m.can_start_late());
+            // The first row whose output anyone reads.
+            let first = match partial && i >= last_mixing {
+                true => from,
+                false => 0,
+            };
+            let n = x.len() - first * width;
             let mut sum = std::mem::take(&mut s.sum);
             let mut out = std::mem::take(&mut s.branch);
             room(&mut sum, n).fill(0.0);
             for (branch, mixer) in branches {
                 let out = room(&mut out, n);
-                apply_branch(isa, spread, branch, mixer, (&*x, &mut *carried), s, out);
+                let input = (&*x, &mut *carried);
+                apply_branch(isa, spread, branch, mixer, input, (width, first), s, out);
                 math::add(isa, &mut sum[..n], out);
             }
-            math::add(isa, x, &sum[..n]);
+            math::add(isa, &mut x[first * width..], &sum[..n]);
             s.sum = sum;
             s.branch = out;
         }
         if self.rescale != 1.0 {
-            math::scale(isa, x, self.rescale);
+            math::scale(isa, &mut x[from * width..], self.rescale);
         }
     }
 }
 
+/// `out ← branch(x)`; the rows of `out` begin at position `first`, those of `x` at 0.
+#[allow(clippy::too_many_arguments)]
 fn apply_branch(
     isa: Isa,
     spread: bool,
     branch: &Branch,
     mixer: &LoadedMixer,
     (x, carried): (&[f32], &mut [f32]),
+    (width, first): (usize, usize),
     s: &mut Scratch,
     out: &mut [f32],
 ) {
     let mut normed = std::mem::take(&mut s.normed);
+    let x = match branch.mixer.mixes_rows() {
+        true => x,
+        false => &x[first * width..],
+    };
     let input = match &branch.pre_norm {
         None => x,
         Some(norm) => {
@@ -123,7 +142,7 @@ fn apply_branch(
         }
     };
     match mixer {
-        LoadedMixer::Attention(a) => a.apply(isa, spread, input, s, out),
+        LoadedMixer::Attention(a) => a.apply(isa, spread, input, first, s, out),
         LoadedMixer::Mla(m) => m.apply(isa, spread, input, s, out),
         LoadedMixer::Ffn(f) => f.apply(isa, spread, input, &mut s.gate, &mut s.up, out),
         LoadedMixer::Moe(m) => m.apply(isa, spread, input, s, out),
@@ -142,4 +161,14 @@ fn apply_branch(
         math::scale(isa, out, branch.scale);
     }
     s.normed = normed;
+}
+
+impl LoadedMixer<'_> {
+    /// Whether it can yield the rows from some position on alone.
+    fn can_start_late(&self) -> bool {
+        matches!(
+            self,
+            LoadedMixer::Attention(_) | LoadedMixer::Ffn(_) | LoadedMixer::Moe(_)
+        )
+    }
 }

@@ -81,7 +81,8 @@ impl<'m> LoadedMla<'m> {
                 b.apply(isa, spread, low, raw);
             }
         }
-        self.rope.apply(isa, raw, n_head * width, width, m.n_nope);
+        self.rope
+            .apply(isa, raw, 0, n_head * width, (width, m.n_nope));
         if let Some(t) = m.temperature {
             let rows = raw.chunks_exact_mut(n_head * width);
             rows.enumerate()
@@ -92,7 +93,8 @@ impl<'m> LoadedMla<'m> {
         let lora = m.kv_norm.width;
         let kv_a = room(&mut s.mixed, len * (lora + n_rot));
         self.kv_a.apply(isa, spread, x, kv_a);
-        self.rope.apply(isa, kv_a, lora + n_rot, lora + n_rot, lora);
+        self.rope
+            .apply(isa, kv_a, 0, lora + n_rot, (lora + n_rot, lora));
         let latents = room(&mut s.up, len * lora);
         for (latent, row) in latents
             .chunks_exact_mut(lora)
@@ -138,7 +140,7 @@ impl<'m> LoadedMla<'m> {
             }
         }
         let mixed = room(&mut s.mixed, len * n_head * h.head_dim_v);
-        attend(isa, spread, h, [q, k, v], &mut s.heads, mixed);
+        attend(isa, spread, h, [q, k, v], 0, &mut s.heads, mixed);
         match &self.kv {
             LoadedKv::Expanded { .. } => self.output.apply(isa, spread, mixed, out),
             LoadedKv::Absorbed { v: maps, .. } => {

@@ -219,8 +219,15 @@ impl CpuModel {
         Ok(())
     }
 
-    /// The error for the first row of `xs` (of one sequence) that is not finite.
-    fn check_finite(&self, xs: &[f32], sequence: usize, stage: Stage) -> Result<(), BackendError> {
+    /// The error for the first row of `xs` that is not finite; they are the rows
+    /// of a sequence from position `first` on.
+    fn check_finite(
+        &self,
+        xs: &[f32],
+        first: usize,
+        sequence: usize,
+        stage: Stage,
+    ) -> Result<(), BackendError> {
         if math::all_finite(self.isa, xs) {
             return Ok(());
         }
@@ -228,7 +235,7 @@ impl CpuModel {
         let position = rows.position(|row| !math::all_finite(self.isa, row));
         Err(BackendError::NotFinite {
             sequence,
-            position: position.unwrap_or(0),
+            position: first + position.unwrap_or(0),
             stage,
         })
     }
@@ -257,6 +264,7 @@ impl LayerWindowModel for CpuModel {
             width: model.n_embd,
             lens,
             n_ctx,
+            needed_from: 0,
         };
         let rows = hidden.sequences_mut().into_iter().zip(sequences);
         for (sequence, (xs, ids)) in rows.enumerate() {
@@ -269,7 +277,7 @@ impl LayerWindowModel for CpuModel {
                 });
             }
             self.embed_one(ids, xs)?;
-            self.check_finite(xs, sequence, Stage::Embedding)?;
+            self.check_finite(xs, 0, sequence, Stage::Embedding)?;
         }
         Ok(hidden)
     }
@@ -392,6 +400,7 @@ impl LayerWindow for CpuLayers<'_> {
             ..
         } = self.cpu;
         let n_ctx = hidden.n_ctx;
+        let needed_from = hidden.needed_from;
         let longest = hidden.lens.iter().copied().max().unwrap_or(0);
         let spread = hidden.lens.len() < threads.current_num_threads();
         threads.install(|| {
@@ -400,11 +409,19 @@ impl LayerWindow for CpuLayers<'_> {
                 let layer = LoadedLayer::load(&model.gguf, &model.layers[i], |rope| {
                     self.cpu.rope_table(rope, longest, n_ctx)
                 })?;
+                // Rows that only the layers after this one would read.
+                let from = match i + 1 == model.n_layer() {
+                    true => needed_from,
+                    false => 0,
+                };
                 let run = |(sequence, (x, carried)): (usize, (&mut [f32], &mut [f32]))| {
                     // A layer of a large model may take a batch many seconds.
                     interrupt.check()?;
-                    scratch.with(|s| layer.apply(*isa, spread, x, carried, s));
-                    self.cpu.check_finite(x, sequence, Stage::Layer(i))
+                    scratch
+                        .with(|s| layer.apply(*isa, spread, (x, carried), (model.n_embd, from), s));
+                    let first = from * model.n_embd;
+                    self.cpu
+                        .check_finite(&x[first..], from, sequence, Stage::Layer(i))
                 };
                 let sequences = hidden.sequences_and_carried_mut();
                 let results: Vec<_> = if spread {

@@ -33,10 +33,17 @@ impl RopeTable {
         self.len >= len && self.n_ctx == n_ctx
     }
 
-    /// Rotates every head of every row; row `t` of `xs` is at position `t`. Rows
-    /// hold heads of `head_dim` values, which rotate from element `at` on.
-    pub fn apply(&self, isa: Isa, xs: &mut [f32], row: usize, head_dim: usize, at: usize) {
-        for (t, row) in xs.chunks_exact_mut(row).enumerate() {
+    /// Rotates every head of every row; row `t` of `xs` is at position `first + t`.
+    /// Rows hold heads of `head_dim` values, which rotate from element `at` on.
+    pub fn apply(
+        &self,
+        isa: Isa,
+        xs: &mut [f32],
+        first: usize,
+        row: usize,
+        (head_dim, at): (usize, usize),
+    ) {
+        for (t, row) in (first..).zip(xs.chunks_exact_mut(row)) {
             let angles = t * self.n_pairs..(t + 1) * self.n_pairs;
             let (cos, sin) = (&self.cos[angles.clone()], &self.sin[angles]);
             for head in row.chunks_exact_mut(head_dim) {
