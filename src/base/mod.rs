@@ -129,7 +129,10 @@ struct Source {
 impl Source {
     fn open(path: &Path) -> Result<Self, StoredError> {
         let file = File::open(path).map_err(|e| io_error(path, "read", &e))?;
-        let left = file.metadata().map_err(|e| io_error(path, "read", &e))?.len();
+        let left = file
+            .metadata()
+            .map_err(|e| io_error(path, "read", &e))?
+            .len();
         Ok(Self {
             path: path.to_owned(),
             file: BufReader::new(file),

@@ -1,19 +1,19 @@
-//! pplx's base files: of each scored target's distribution the likeliest entries
-//! exactly, as many as leave no more than a given mass, and the sums of the rest.
-//! Little-endian:
+//! pplx's base files: of each scored target's distribution the entries of at
+//! least a given probability exactly, and a sample of the others. Little-endian:
 //!
 //! | bytes | |
 //! | --- | --- |
 //! | 8 | `pplxbase` |
 //! | 4 each | version (1), length H of the header |
 //! | H | the header, JSON: [`Header`] |
+//! | 8 | f64: ln of the step, the least probability that is stored for sure |
 //! | 4·tokens | token ids |
 //! | 32 | SHA-256 of all of the above |
 //! | a block for each window | 8 bytes: length N; N bytes: rows; 32: SHA-256 of the rows |
 //!
-//! A row: f64 `ln Σ e^l`, f64 `−ln p` of the target, f64 `Σ p` and f64 `Σ p ln p`
-//! of the tail, u32 number K of entries, K gaps between ascending ids less one
-//! (LEB128; the first is the id itself), K logits (f32).
+//! A row: f64 `ln Σ e^l`, f64 `−ln p` of the target, f64 `Σ p` of the tail, u32
+//! number K of entries, K gaps between ascending ids less one (LEB128; the first is
+//! the id itself), K logits (f32). [`TopRow`] says which entries there are.
 
 use std::path::Path;
 
@@ -21,9 +21,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{BaseInfo, Bos, Source, Target, error, u32s};
-use crate::eval::{
-    BaseSink, Geometry, Mode, StoredBase, StoredError, StoredRow, TopRow, Window,
-};
+use crate::eval::{BaseSink, Geometry, Mode, StoredBase, StoredError, StoredRow, TopRow, Window};
 
 pub const MAGIC: &[u8] = b"pplxbase";
 const VERSION: u32 = 1;
@@ -45,8 +43,6 @@ struct Header {
     tokens: usize,
     model: String,
     engine: String,
-    /// The most that the tail of a row may weigh.
-    tail_mass: f64,
 }
 
 fn digest(parts: &[&[u8]]) -> Vec<u8> {
@@ -59,6 +55,7 @@ fn digest(parts: &[&[u8]]) -> Vec<u8> {
 pub struct TopReader {
     source: Source,
     info: BaseInfo,
+    ln_step: f64,
     next_window: usize,
 }
 
@@ -79,15 +76,19 @@ impl TopReader {
         }
         let len = source.take_u32("the header's length")?;
         if len > LONGEST_HEADER {
-            return Err(error(path, format!("is malformed: a header of {len} bytes")));
+            return Err(error(
+                path,
+                format!("is malformed: a header of {len} bytes"),
+            ));
         }
         let json = source.take(len.into(), "the header")?;
         let header: Header = serde_json::from_slice(&json)
             .map_err(|e| error(path, format!("is malformed: its header: {e}")))?;
+        let step = source.take(8, "the step")?;
         let ids = source.take((header.tokens as u64).saturating_mul(4), "the token ids")?;
         let sum = source.take(DIGEST, "the header's checksum")?;
         let (version, len) = (version.to_le_bytes(), len.to_le_bytes());
-        if sum != digest(&[MAGIC, &version, &len, &json, &ids]) {
+        if sum != digest(&[MAGIC, &version, &len, &json, &step, &ids]) {
             return Err(error(
                 path,
                 "is damaged: the checksum of its header does not fit",
@@ -100,8 +101,17 @@ impl TopReader {
         if let Err(e) = geometry.check() {
             return Err(error(path, format!("is malformed: {e}")));
         }
+        let step = step.as_chunks::<8>().0.first().copied();
+        let ln_step = step.map_or(f64::NAN, f64::from_le_bytes);
+        if !(ln_step.is_finite() && ln_step <= 0.0) {
+            return Err(error(
+                path,
+                format!("is malformed: ln of the step is {ln_step}"),
+            ));
+        }
         Ok(Self {
             source,
+            ln_step,
             info: BaseInfo {
                 geometry,
                 n_vocab: header.n_vocab,
@@ -132,7 +142,7 @@ impl TopReader {
         }
         let mut bytes = Bytes(&rows);
         let parsed: Option<Vec<TopRow>> = (0..window.scored())
-            .map(|_| bytes.row(self.info.n_vocab))
+            .map(|_| bytes.row(self.info.n_vocab, self.ln_step))
             .collect();
         match parsed {
             Some(rows) if bytes.0.is_empty() => Ok(rows.into_iter().map(StoredRow::Top).collect()),
@@ -191,9 +201,8 @@ impl Bytes<'_> {
     }
 
     /// A row that could have been written; `None` for any other.
-    fn row(&mut self, n_vocab: usize) -> Option<TopRow> {
-        let (lse, nll) = (self.f64()?, self.f64()?);
-        let (tail_mass, tail_plnp) = (self.f64()?, self.f64()?);
+    fn row(&mut self, n_vocab: usize, ln_step: f64) -> Option<TopRow> {
+        let (lse, nll, tail_mass) = (self.f64()?, self.f64()?, self.f64()?);
         let k = u32::from_le_bytes(self.take()?) as usize;
         // An entry takes five bytes at least.
         if k == 0 || k > n_vocab || k > self.0.len() / 5 {
@@ -209,44 +218,55 @@ impl Bytes<'_> {
             ids.push(id);
             next = id + 1;
         }
-        let logits: Option<Vec<f32>> = (0..k).map(|_| self.take().map(f32::from_le_bytes)).collect();
+        let logits: Option<Vec<f32>> = (0..k)
+            .map(|_| self.take().map(f32::from_le_bytes))
+            .collect();
         let row = TopRow {
             ids,
             logits: logits?,
             lse,
             nll,
             tail_mass,
-            tail_plnp,
+            step: ln_step.exp(),
+            ln_step,
         };
         is_distribution(&row, n_vocab).then_some(row)
     }
 }
 
-/// Whether entries and tail add up to 1.
+/// Whether entries and tail add up to 1, and the sample to the tail.
 fn is_distribution(row: &TopRow, n_vocab: usize) -> bool {
-    let p = |l: &f32| (f64::from(*l) - row.lse).exp();
-    let mass = row.logits.iter().map(p).sum::<f64>() + row.tail_mass;
-    let has_tail = row.ids.len() < n_vocab;
-    (mass - 1.0).abs() < 1e-6
-        && row.nll.is_finite()
+    let (mut known, mut sampled) = (0.0, 0);
+    for (&logit, is_known) in row.logits.iter().zip(row.known()) {
+        match is_known {
+            true => known += (f64::from(logit) - row.lse).exp(),
+            false => sampled += 1,
+        }
+    }
+    let has_tail = row.ids.len() < n_vocab || sampled > 0;
+    let sample_mass = f64::from(sampled) * row.step;
+    row.nll.is_finite()
         && row.tail_mass >= 0.0
         && (has_tail || row.tail_mass == 0.0)
-        && row.tail_plnp.is_finite()
-        && row.tail_plnp <= 0.0
+        && (known + row.tail_mass - 1.0).abs() < 1e-6
+        // A systematic sample has the size that it should have, but for rounding.
+        && (sample_mass - row.tail_mass).abs() <= 1.001 * row.step
 }
 
 /// Writes a base.
 pub struct TopWriter {
     target: Target,
-    tail_mass: f64,
+    ln_step: f64,
 }
 
 impl TopWriter {
-    /// Begins a file whose rows leave at most `tail_mass` to the tail.
+    /// Begins a file with rows of at most about `max_entries` entries: the step is
+    /// its inverse.
     ///
     /// # Errors
     /// A file that cannot be written.
-    pub fn create(path: &Path, info: &BaseInfo, tail_mass: f64) -> Result<Self, StoredError> {
+    pub fn create(path: &Path, info: &BaseInfo, max_entries: u32) -> Result<Self, StoredError> {
+        let ln_step = -f64::from(max_entries.max(1)).ln();
         let header = Header {
             n_ctx: info.geometry.n_ctx,
             mode: info.geometry.mode,
@@ -256,7 +276,6 @@ impl TopWriter {
             tokens: info.tokens.len(),
             model: info.model.clone(),
             engine: info.engine.clone(),
-            tail_mass,
         };
         let json = serde_json::to_vec(&header)
             .map_err(|e| error(path, format!("its header cannot be written: {e}")))?;
@@ -264,12 +283,13 @@ impl TopWriter {
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend((json.len() as u32).to_le_bytes());
         bytes.extend(&json);
+        bytes.extend(ln_step.to_le_bytes());
         bytes.extend(info.tokens.iter().flat_map(|id| id.to_le_bytes()));
         let sum = digest(&[&bytes]);
         let mut target = Target::create(path)?;
         target.write(&bytes)?;
         target.write(&sum)?;
-        Ok(Self { target, tail_mass })
+        Ok(Self { target, ln_step })
     }
 
     /// Gives the file its name.
@@ -283,9 +303,9 @@ impl TopWriter {
 
 impl BaseSink for TopWriter {
     fn encode(&self, logits: &[f32], target: u32) -> Vec<u8> {
-        let row = likeliest(logits, target, self.tail_mass);
-        let mut bytes = Vec::with_capacity(36 + 6 * row.ids.len());
-        for x in [row.lse, row.nll, row.tail_mass, row.tail_plnp] {
+        let row = entries(logits, target, self.ln_step);
+        let mut bytes = Vec::with_capacity(28 + 6 * row.ids.len());
+        for x in [row.lse, row.nll, row.tail_mass] {
             bytes.extend(x.to_le_bytes());
         }
         bytes.extend((row.ids.len() as u32).to_le_bytes());
@@ -314,49 +334,50 @@ fn push_leb128(bytes: &mut Vec<u8>, mut x: u32) {
     bytes.push(x as u8);
 }
 
-/// The fewest likeliest entries that leave at most `most_tail`.
-fn likeliest(logits: &[f32], target: u32, most_tail: f64) -> TopRow {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let max = f64::from(max);
+/// The entries that are stored of a distribution.
+fn entries(logits: &[f32], target: u32, ln_step: f64) -> TopRow {
+    let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let top = logits.iter().position(|&l| l == best);
+    let max = f64::from(best);
     let sum: f64 = logits.iter().map(|&l| (f64::from(l) - max).exp()).sum();
     let lse = max + sum.ln();
-    // All that are less likely weigh less than half of what the tail may: they
-    // need no sorting.
-    let least = lse + (0.5 * most_tail / logits.len() as f64).ln();
-    let mut order: Vec<u32> = (0..logits.len() as u32)
-        .filter(|&id| f64::from(logits[id as usize]) >= least)
-        .collect();
-    let logit = |id: &u32| logits[*id as usize];
-    order.sort_unstable_by(|a, b| logit(b).total_cmp(&logit(a)).then(a.cmp(b)));
-    let mut left = 1.0;
-    let mut k = 0;
-    for id in &order {
-        if k > 0 && left <= most_tail {
-            break;
-        }
-        left -= (f64::from(logit(id)) - lse).exp();
-        k += 1;
-    }
-    order.truncate(k);
-    order.sort_unstable();
-    // Not `left`, which cancels.
-    let (mut tail_mass, mut tail_plnp) = (0.0, 0.0);
-    let mut kept = order.iter().peekable();
-    for (id, &l) in logits.iter().enumerate() {
-        if kept.next_if(|k| **k as usize == id).is_none() {
-            let ln_p = f64::from(l) - lse;
-            tail_mass += ln_p.exp();
-            tail_plnp += ln_p * ln_p.exp();
-        }
-    }
-    TopRow {
-        logits: order.iter().map(logit).collect(),
-        ids: order,
+    let step = ln_step.exp();
+    let mut row = TopRow {
+        ids: Vec::new(),
+        logits: Vec::new(),
         lse,
         nll: logits
             .get(target as usize)
             .map_or(f64::NAN, |&l| lse - f64::from(l)),
-        tail_mass,
-        tail_plnp,
+        tail_mass: 0.0,
+        step,
+        ln_step,
+    };
+    // Where the tail's mass next passes a point of the grid, that is at
+    // `(i + start) · step`; no entry of the tail is wider than a step.
+    let mut next = uniform(lse.to_bits()) * step;
+    for (id, &l) in logits.iter().enumerate() {
+        let ln_p = f64::from(l) - lse;
+        let mut stored = ln_p >= ln_step || top == Some(id);
+        if !stored {
+            row.tail_mass += ln_p.exp();
+            if row.tail_mass > next {
+                next += step;
+                stored = true;
+            }
+        }
+        if stored {
+            row.ids.push(id as u32);
+            row.logits.push(l);
+        }
     }
+    row
+}
+
+/// A number in `[0, 1)` that looks random: SplitMix64.
+fn uniform(seed: u64) -> f64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }

@@ -10,6 +10,7 @@ mod diff;
 mod fetch;
 mod inputs;
 mod inspect;
+mod kld;
 mod plan;
 mod progress;
 mod run;
@@ -39,6 +40,8 @@ enum Verb {
     Diff(diff::Args),
     /// Score one model on one corpus, with llama-perplexity's habits.
     Score(score::Args),
+    /// Compare a model's distributions with a base's: KL divergence.
+    Kld(kld::Args),
     /// Print the token ids of a file.
     Tokenize(tokenize::Args),
     /// Show a model file's architecture, layers and types.
@@ -79,6 +82,7 @@ pub fn main() -> ExitCode {
         Verb::Plan(a) => plan::run(a),
         Verb::Diff(a) => diff::run(a),
         Verb::Score(a) => score::run(a),
+        Verb::Kld(a) => kld::run(a),
         Verb::Tokenize(a) => tokenize::run(a),
         Verb::Inspect(a) => inspect::run(a),
         Verb::Fetch(a) => fetch::run(a),

@@ -154,8 +154,8 @@ impl<'a> LayerPasses<'a> {
             true => Vec::new(),
             false => batch.tags(),
         };
+        let sequences = batch.sequences();
         let mut hidden = if first {
-            let sequences = batch.sequences();
             let tokens: Vec<&[u32]> = sequences.iter().map(|s| s.tokens).collect();
             let embedding = self.model.on(first_span)?;
             let n_ctx = sequences.iter().map(|s| s.n_ctx).max().unwrap_or(0);

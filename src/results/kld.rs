@@ -37,6 +37,15 @@ impl Distribution {
     }
 }
 
+/// The error of a mean KLD that is estimated from a stored base.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// Standard error of the estimate, beside that of the tokens.
+    pub err: f64,
+    /// The exact mean is no less, whatever the sample.
+    pub least: f64,
+}
+
 /// Everything that llama-perplexity prints of two models on the same tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KldFigures {
@@ -50,8 +59,9 @@ pub struct KldFigures {
     pub difference: Estimate,
     /// Nats.
     pub kld: Distribution,
-    /// Mean of the upper bounds; the mean itself where the base is known in full.
-    pub kld_max: f64,
+    /// What a stored base's sampling does to the mean KLD; `None` where the base
+    /// is known in full.
+    pub sampling: Option<Sampling>,
     /// From −1 to 1.
     pub delta_p: Distribution,
     pub rms_delta_p: Estimate,
@@ -81,6 +91,12 @@ impl KldFigures {
         let weighted = |t: &TokenKld| ppl.value * t.nll - ppl_base.value * t.nll_base;
         let squares = mean(&moments(|t| t.delta_p().powi(2)))?;
         let rms = squares.value.sqrt();
+        let variance: f64 = tokens.iter().map(|t| t.kld_variance).sum();
+        let least = moments(|t| t.kld_least).mean;
+        let sampling = Sampling {
+            err: variance.sqrt() / n,
+            least,
+        };
         let same = tokens.iter().filter(|t| t.same_top).count() as f64 / n;
         Some(Self {
             tokens: tokens.len(),
@@ -94,12 +110,16 @@ impl KldFigures {
                 err: mean(&tokens.iter().map(weighted).collect())?.err,
             },
             kld: Distribution::new(tokens.iter().map(|t| t.kld))?,
-            kld_max: moments(|t| t.kld_max).mean,
+            sampling: (variance > 0.0).then_some(sampling),
             delta_p: Distribution::new(tokens.iter().map(TokenKld::delta_p))?,
             rms_delta_p: Estimate {
                 value: rms,
                 // d √x = dx / (2 √x); without any difference there is no error.
-                err: if rms > 0.0 { 0.5 / rms * squares.err } else { 0.0 },
+                err: if rms > 0.0 {
+                    0.5 / rms * squares.err
+                } else {
+                    0.0
+                },
             },
             same_top: Estimate {
                 value: same,

@@ -7,6 +7,7 @@ pub mod diff;
 mod diff_format;
 mod gate;
 mod kld;
+pub mod kld_format;
 mod paired;
 pub mod render;
 mod row;
@@ -15,7 +16,7 @@ mod tables;
 
 pub use csv_file::CsvError;
 pub use gate::Gate;
-pub use kld::{Distribution, Estimate, KldFigures};
+pub use kld::{Distribution, Estimate, KldFigures, Sampling};
 pub use paired::{Paired, paired};
 pub use row::{Comparison, Figures, Outcome, Provenance, ResultRow, TimingRow, WindowRow};
 pub use tables::{ResultsError, TablePaths, Tables};

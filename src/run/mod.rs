@@ -7,9 +7,9 @@ mod input;
 mod measure;
 mod sweep;
 
+pub use against::{AgainstError, check_same_text, check_stored};
 pub use host::{Clock, peak_rss_mib};
 pub use input::{InputError, LoadedModel, model_type};
-pub use against::{AgainstError, check_same_text, check_stored};
 pub use measure::{
     BaseInput, Control, MeasureError, Measurement, Observation, Settings, measure, measure_against,
     measure_saving,

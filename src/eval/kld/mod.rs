@@ -12,9 +12,7 @@ pub use self::stored::{BaseSink, GridRow, StoredBase, StoredError, StoredRow, To
 use super::checkpoint::CheckpointOptions;
 use super::geometry::{Window, WindowPlan};
 use super::layered::{LayerPasses, Layered, score_targets, targets};
-use super::score::{
-    Batch, EvalError, Feed, Passes, Progress, WindowScore, locate, run_passes,
-};
+use super::score::{Batch, EvalError, Feed, Passes, Progress, WindowScore, locate, run_passes};
 use crate::backend::{BackendError, Hidden, Interrupt, LayerWindowModel, Stage, Target};
 
 /// Vocabulary entries whose logits are made at a time.
@@ -35,11 +33,13 @@ pub struct TokenKld {
     pub nll_base: f64,
     /// `−ln p(target)` of the model, in nats.
     pub nll: f64,
-    /// `KL(base ‖ model)` over the vocabulary, in nats; a lower bound where the
-    /// base's tail is known by its sums only.
+    /// `KL(base ‖ model)` over the vocabulary, in nats; an estimate without bias
+    /// where the base is stored and of its tail a sample only.
     pub kld: f64,
-    /// An upper bound of it; `kld` itself where the base is known in full.
-    pub kld_max: f64,
+    /// A lower bound of it, whatever the sample; `kld` itself where there is none.
+    pub kld_least: f64,
+    /// Variance of the estimate.
+    pub kld_variance: f64,
     /// Whether both have the same likeliest token.
     pub same_top: bool,
 }
@@ -212,7 +212,8 @@ impl PairPasses<'_> {
             nll_base: row.nll_base,
             nll,
             kld: row.kld,
-            kld_max: row.kld_max,
+            kld_least: row.least,
+            kld_variance: row.variance,
             same_top: row.same_top,
         }));
         Ok(Some(nll))
@@ -323,7 +324,9 @@ impl Comparison<'_> {
         for (first, n) in self.runs() {
             let b = self.logits(base, first);
             let b = b.map_err(|e| of_base(EvalError::Backend(e), windows))?;
-            let q = self.logits(&self.model, first).map_err(EvalError::Backend)?;
+            let q = self
+                .logits(&self.model, first)
+                .map_err(EvalError::Backend)?;
             self.threads.install(|| {
                 let logits = b.par_chunks(n).zip(q.par_chunks(n));
                 folds
@@ -337,10 +340,11 @@ impl Comparison<'_> {
 
     fn with_stored(&self, rows: &[StoredRow]) -> Result<Vec<RowKld>, EvalError> {
         let each = rows.iter().zip(self.targets);
-        let mut folds: Vec<StoredFold> =
-            each.map(|(row, t)| StoredFold::new(row, t.id)).collect();
+        let mut folds: Vec<StoredFold> = each.map(|(row, t)| StoredFold::new(row, t.id)).collect();
         for (first, n) in self.runs() {
-            let q = self.logits(&self.model, first).map_err(EvalError::Backend)?;
+            let q = self
+                .logits(&self.model, first)
+                .map_err(EvalError::Backend)?;
             self.threads.install(|| {
                 let each = folds.par_iter_mut().zip(q.par_chunks(n));
                 each.for_each_init(Vec::new, |scratch, (fold, q)| fold.add(first, q, scratch));

@@ -33,20 +33,44 @@ pub enum StoredRow {
     Grid(GridRow),
 }
 
-/// The likeliest entries exactly, the others by their sums.
+/// The likeliest entries, all of `p ≥ step` and the likeliest of all, and of the
+/// others (the tail) a systematic sample: each with probability `p / step`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TopRow {
     /// Ascending.
     pub ids: Vec<u32>,
+    /// Exactly.
     pub logits: Vec<f32>,
     /// `ln Σ e^logit` over the vocabulary.
     pub lse: f64,
     /// `−ln p` of the target, which may be in the tail.
     pub nll: f64,
-    /// `Σ p` over what is not among the entries.
+    /// `Σ p` over the tail.
     pub tail_mass: f64,
-    /// `Σ p ln p` over what is not among the entries.
-    pub tail_plnp: f64,
+    pub step: f64,
+    /// `ln step`.
+    pub ln_step: f64,
+}
+
+impl TopRow {
+    /// Of each entry, whether it is there for its probability, not by chance.
+    pub fn known(&self) -> impl Iterator<Item = bool> {
+        let top = self.top_index();
+        // Of differences alone, so that every machine sees the same.
+        let likely = |&l: &f32| f64::from(l) - self.lse >= self.ln_step;
+        let each = self.logits.iter().enumerate();
+        each.map(move |(i, l)| likely(l) || top == Some(i))
+    }
+
+    /// The likeliest id, the first of those that tie.
+    pub fn top(&self) -> Option<usize> {
+        self.top_index().map(|i| self.ids[i] as usize)
+    }
+
+    fn top_index(&self) -> Option<usize> {
+        let best = self.logits.iter().copied().max_by(f32::total_cmp)?;
+        self.logits.iter().position(|&l| l == best)
+    }
 }
 
 /// All log-probabilities, rounded to a grid.
