@@ -4,6 +4,8 @@
 use serde_json::{Value, json};
 
 use super::kld::{Distribution, Estimate, KldFigures};
+use super::kld_row::{KldOutcome, KldRow};
+use super::render::one_line;
 
 /// Labels of quantiles, and the part of the values below them.
 type Quantiles = &'static [(&'static str, f64)];
@@ -75,6 +77,36 @@ pub fn text(f: &KldFigures) -> String {
     }
     out += &format!("RMS Δp    : {}", percent(f.rms_delta_p));
     out += &format!("Same top p: {}", percent(f.same_top));
+    out
+}
+
+/// The key figures of comparisons, one run a line.
+pub fn table<'a>(rows: impl IntoIterator<Item = &'a KldRow>) -> String {
+    let rows: Vec<&KldRow> = rows.into_iter().collect();
+    let width = rows.iter().map(|r| r.key.chars().count()).max();
+    let width = width.unwrap_or(0).max("run".len());
+    let mut out = format!(
+        "{:width$}  {:>23}  {:>10}  {:>10}  {:>9}  {:>8}\n",
+        "run", "mean KLD", "median", "99.9%", "RMS Δp %", "top %"
+    );
+    for row in rows {
+        out += &match &row.outcome {
+            KldOutcome::Ok(s) => format!(
+                "{:width$}  {:10.6} ± {:10.6}  {:10.6}  {:10.6}  {:9.3}  {:8.3}\n",
+                row.key,
+                s.kld,
+                s.kld_err,
+                s.kld_median,
+                s.kld_p99_9,
+                100.0 * s.rms_delta_p,
+                100.0 * s.same_top
+            ),
+            KldOutcome::Failed(reason) => {
+                format!("{:width$}  not compared: {}\n", row.key, one_line(reason))
+            }
+            KldOutcome::NotRun => format!("{:width$}  not run\n", row.key),
+        };
+    }
     out
 }
 

@@ -2,6 +2,7 @@
 //! made of it. `pplx run` does this for each run of a plan, `pplx score` for one.
 
 mod against;
+mod cache;
 mod host;
 mod input;
 mod measure;
