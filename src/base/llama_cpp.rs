@@ -180,7 +180,7 @@ impl GridWriter {
 }
 
 impl BaseSink for GridWriter {
-    fn encode(&self, logits: &[f32], _target: u32) -> Vec<u8> {
+    fn encode(&self, logits: &[f32], _target: u32, _at: usize) -> Vec<u8> {
         let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let min = logits.iter().copied().fold(f32::INFINITY, f32::min);
         let min = min.max(max - REACH);

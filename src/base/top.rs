@@ -302,8 +302,8 @@ impl TopWriter {
 }
 
 impl BaseSink for TopWriter {
-    fn encode(&self, logits: &[f32], target: u32) -> Vec<u8> {
-        let row = entries(logits, target, self.ln_step);
+    fn encode(&self, logits: &[f32], target: u32, at: usize) -> Vec<u8> {
+        let row = entries(logits, target, (at, self.ln_step));
         let mut bytes = Vec::with_capacity(28 + 6 * row.ids.len());
         for x in [row.lse, row.nll, row.tail_mass] {
             bytes.extend(x.to_le_bytes());
@@ -335,7 +335,7 @@ fn push_leb128(bytes: &mut Vec<u8>, mut x: u32) {
 }
 
 /// The entries that are stored of a distribution.
-fn entries(logits: &[f32], target: u32, ln_step: f64) -> TopRow {
+fn entries(logits: &[f32], target: u32, (at, ln_step): (usize, f64)) -> TopRow {
     let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let top = logits.iter().position(|&l| l == best);
     let max = f64::from(best);
@@ -355,7 +355,7 @@ fn entries(logits: &[f32], target: u32, ln_step: f64) -> TopRow {
     };
     // Where the tail's mass next passes a point of the grid, that is at
     // `(i + start) · step`; no entry of the tail is wider than a step.
-    let mut next = uniform(lse.to_bits()) * step;
+    let mut next = uniform(at as u64) * step;
     for (id, &l) in logits.iter().enumerate() {
         let ln_p = f64::from(l) - lse;
         let mut stored = ln_p >= ln_step || top == Some(id);

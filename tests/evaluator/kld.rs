@@ -188,7 +188,11 @@ fn divergence_of_two_bigram_tables() {
         for window in m.scores.iter().map(|s| s.window) {
             for target in window.targets() {
                 let first = target - 1 == window.start;
-                let before = if first { BOS } else { fixture.tokens[target - 1] };
+                let before = if first {
+                    BOS
+                } else {
+                    fixture.tokens[target - 1]
+                };
                 let (p, q) = (ln_p(logit, before), ln_p(other_logit, before));
                 let id = fixture.tokens[target] as usize;
                 let kld: f64 = p.iter().zip(&q).map(|(p, q)| p.exp() * (p - q)).sum();
@@ -264,8 +268,20 @@ fn threads_batches_and_cycles_change_no_bit() {
     for (n_threads, batch, placement) in [
         (3, Some(1), Placement::Cpu),
         (2, None, Placement::Cpu),
-        (2, Some(4), Placement::CpuCycle { layers_per_window: 1 }),
-        (1, Some(3), Placement::CpuCycle { layers_per_window: 2 }),
+        (
+            2,
+            Some(4),
+            Placement::CpuCycle {
+                layers_per_window: 1,
+            },
+        ),
+        (
+            1,
+            Some(3),
+            Placement::CpuCycle {
+                layers_per_window: 2,
+            },
+        ),
     ] {
         let settings = Settings {
             batch,
@@ -285,7 +301,9 @@ fn threads_batches_and_cycles_change_no_bit() {
     let base = fixture.open("base.gguf", 2);
     let input = BaseInput::Model {
         loaded: &base,
-        placement: Placement::CpuCycle { layers_per_window: 1 },
+        placement: Placement::CpuCycle {
+            layers_per_window: 1,
+        },
     };
     let (_, got) = fixture.against(input, 2, SETTINGS);
     assert_eq!(bits(&got), bits(&want));
@@ -404,7 +422,10 @@ fn read_all(path: &Path) -> Result<usize, String> {
     };
     let plan = pplx::eval::WindowPlan::new(info.tokens.len().max(64), info.geometry, limits);
     let plan = plan.map_err(|e| e.to_string())?;
-    let rows = file.rows().rows(plan.windows()).map_err(|e| e.to_string())?;
+    let rows = file
+        .rows()
+        .rows(plan.windows())
+        .map_err(|e| e.to_string())?;
     Ok(rows.len())
 }
 

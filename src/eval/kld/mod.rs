@@ -384,15 +384,16 @@ impl Passes for SavePasses<'_> {
             let (targets, others) = rest.split_at(sequence.targets.len());
             rest = others;
             let mut encoded = Vec::with_capacity(targets.len());
-            for targets in targets.chunks(at_once) {
+            for (i, targets) in targets.chunks(at_once).enumerate() {
+                let first = window.targets().start + i * at_once;
                 let rows: Vec<usize> = targets.iter().map(|t| t.row).collect();
                 let rows = head.head_rows(&hidden, &rows);
                 let logits = head.logits(&rows, 0..n_vocab, self.interrupt);
                 let logits = logits.map_err(EvalError::Backend)?;
                 let sink = &*self.sink;
                 encoded.extend(self.threads.install(|| {
-                    let rows = logits.par_chunks(n_vocab).zip(targets);
-                    rows.map(|(logits, target)| sink.encode(logits, target.id))
+                    let rows = logits.par_chunks(n_vocab).zip(targets).enumerate();
+                    rows.map(|(i, (logits, target))| sink.encode(logits, target.id, first + i))
                         .collect::<Vec<_>>()
                 }));
             }

@@ -91,8 +91,9 @@ impl GridRow {
 
 /// Where a base is stored, in some format.
 pub trait BaseSink: Sync {
-    /// The bytes of one scored target's row, whose logits these are.
-    fn encode(&self, logits: &[f32], target: u32) -> Vec<u8>;
+    /// The bytes of one scored target's row, whose logits these are; `at` is the
+    /// target's place in the corpus.
+    fn encode(&self, logits: &[f32], target: u32, at: usize) -> Vec<u8>;
 
     /// Stores a window's rows; windows come in order.
     ///
