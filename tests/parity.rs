@@ -22,6 +22,7 @@ fn architecture_suite() {
     let supported = pplx::model::supported_architectures();
     let mut index = csv::Reader::from_path(root.join("INDEX.csv")).expect("an index");
     let mut cases = 0;
+    let mut beyond = Vec::new();
     for case in index.records() {
         let case = case.expect("a row");
         let (name, architecture) = (&case[0], &case[1]);
@@ -35,11 +36,11 @@ fn architecture_suite() {
         let reference = token_nlls(&root.join(format!("{name}.csv")));
         let (max, mean) = differences(&rows(&tokens, &scores), &reference);
         println!("{name:24} max {max:.2e} mean {mean:.2e}");
-        assert!(
-            max < 1e-4 && mean < 5e-6,
-            "{name}: max {max:e}, mean {mean:e}"
-        );
+        if max >= 1e-4 || mean >= 5e-6 {
+            beyond.push(format!("{name}: max {max:e}, mean {mean:e}"));
+        }
     }
+    assert!(beyond.is_empty(), "{beyond:#?}");
     assert_eq!(cases, 89, "cases of the suite");
 }
 

@@ -6,6 +6,7 @@ use super::heads::attend;
 use super::isa::Isa;
 use super::rope::RopeTable;
 use super::scratch::{Scratch, room};
+use super::times::Part;
 use super::weights::LoadedLinear;
 use super::{math, norm};
 use crate::backend::BackendError;
@@ -61,6 +62,7 @@ impl<'m> LoadedAttention<'m> {
         self.q.apply(isa, spread, x_queries, q);
         self.k.apply(isa, spread, x, k);
         self.v.apply(isa, spread, x, v);
+        s.clock.lap(Part::Projections);
         let norms = a.qk_norm.as_ref();
         let after_rope = norms.is_some_and(|n| n.after_rope);
         let q_heads = (a.heads.n_head, norms.map(|n| &n.q));
@@ -74,6 +76,7 @@ impl<'m> LoadedAttention<'m> {
         }
         let mixed = room(&mut s.mixed, n_queries * self.output.n_in());
         attend(isa, spread, &a.heads, [q, k, v], first, &mut s.heads, mixed);
+        s.clock.lap(Part::Attention);
         if let Some(gate) = &self.gate {
             let gates = room(&mut s.gate, mixed.len());
             gate.apply(isa, spread, x_queries, gates);
@@ -83,6 +86,7 @@ impl<'m> LoadedAttention<'m> {
             norm::apply(isa, sub_norm, mixed);
         }
         self.output.apply(isa, spread, mixed, out);
+        s.clock.lap(Part::Projections);
     }
 
     /// Norm and RoPE of query or key heads, in rows from position `first` on.

@@ -46,7 +46,9 @@ impl<'m> LoadedDeltaNet<'m> {
         for ((linear, conv), buffer) in parts {
             let raw = room(&mut s.raw, len * linear.n_out());
             let part = room(buffer, len * linear.n_out());
-            linear.apply(isa, spread, x, raw);
+            // Where a query is nearly orthogonal to the keys so far, the norm behind
+            // the recurrence magnifies what these products have lost.
+            linear.apply_wide(isa, spread, x, raw);
             conv.apply(isa, spread, raw, part);
             math::silu(isa, part);
         }

@@ -13,6 +13,7 @@ use super::rope::RopeTable;
 use super::rwkv::{LoadedChannelMix, LoadedRwkv6, LoadedRwkv7};
 use super::scratch::{Scratch, room};
 use super::short_conv::LoadedShortConv;
+use super::times::Part;
 use super::{math, norm};
 use crate::backend::BackendError;
 use crate::gguf::Gguf;
@@ -141,6 +142,7 @@ fn apply_branch(
             normed
         }
     };
+    s.clock.lap(Part::Rest);
     match mixer {
         LoadedMixer::Attention(a) => a.apply(isa, spread, input, first, s, out),
         LoadedMixer::Mla(m) => m.apply(isa, spread, input, s, out),
@@ -154,6 +156,7 @@ fn apply_branch(
         LoadedMixer::Rwkv7(m) => m.apply(isa, spread, input, carried, s, out),
         LoadedMixer::ChannelMix(m) => m.apply(isa, spread, input, s, out),
     }
+    s.clock.lap(mixer.part());
     if let Some(norm) = &branch.post_norm {
         norm::apply(isa, norm, out);
     }
@@ -164,6 +167,15 @@ fn apply_branch(
 }
 
 impl LoadedMixer<'_> {
+    /// What its time, or the rest of it, is spent on.
+    fn part(&self) -> Part {
+        match self {
+            LoadedMixer::Attention(_) | LoadedMixer::Mla(_) => Part::Projections,
+            LoadedMixer::Ffn(_) | LoadedMixer::Moe(_) | LoadedMixer::ChannelMix(_) => Part::Ffn,
+            _ => Part::Recurrence,
+        }
+    }
+
     /// Whether it can yield the rows from some position on alone.
     fn can_start_late(&self) -> bool {
         matches!(

@@ -6,6 +6,7 @@ use super::heads::attend;
 use super::isa::Isa;
 use super::rope::RopeTable;
 use super::scratch::{Scratch, room};
+use super::times::Part;
 use super::weights::LoadedLinear;
 use super::{math, norm};
 use crate::backend::BackendError;
@@ -140,7 +141,9 @@ impl<'m> LoadedMla<'m> {
             }
         }
         let mixed = room(&mut s.mixed, len * n_head * h.head_dim_v);
+        s.clock.lap(Part::Projections);
         attend(isa, spread, h, [q, k, v], 0, &mut s.heads, mixed);
+        s.clock.lap(Part::Attention);
         match &self.kv {
             LoadedKv::Expanded { .. } => self.output.apply(isa, spread, mixed, out),
             LoadedKv::Absorbed { v: maps, .. } => {

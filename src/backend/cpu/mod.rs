@@ -24,10 +24,12 @@ mod scan;
 mod scratch;
 mod short_conv;
 mod spread;
+mod times;
 mod weights;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use rayon::prelude::*;
 
@@ -40,6 +42,7 @@ use crate::model::{Model, Rope};
 use crate::quant;
 
 pub use isa::Isa;
+pub use times::{Part, Times};
 
 /// What becomes of the file's pages that have been used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +161,7 @@ impl CpuModel {
             });
         }
         let model = &self.model;
+        let start = Instant::now();
         let result = self.threads.install(|| {
             let how = (residency, interrupt);
             head::target_nll(
@@ -169,6 +173,7 @@ impl CpuModel {
                 how,
             )
         })?;
+        self.spent(Part::Head, start);
         result.map_err(|i| {
             let (sequence, position) = hidden.locate(targets[i].row);
             BackendError::NotFinite {
@@ -177,6 +182,17 @@ impl CpuModel {
                 stage: Stage::Logits,
             }
         })
+    }
+
+    /// Where the time has gone so far, summed over threads.
+    pub fn times(&self) -> Times {
+        *self.scratch.times()
+    }
+
+    /// Counts work of all threads that began at `start`.
+    fn spent(&self, part: Part, start: Instant) {
+        let mut times = self.scratch.times();
+        times.add(part, start.elapsed(), self.n_threads() as u32);
     }
 
     /// The table of `rope` for at least `len` positions at context `n_ctx`.
@@ -403,12 +419,18 @@ impl LayerWindow for CpuLayers<'_> {
         let needed_from = hidden.needed_from;
         let longest = hidden.lens.iter().copied().max().unwrap_or(0);
         let spread = hidden.lens.len() < threads.current_num_threads();
+        let together = match spread {
+            true => threads.current_num_threads() as u32,
+            false => 1,
+        };
         threads.install(|| {
             for i in self.range.clone() {
                 interrupt.check()?;
+                let start = Instant::now();
                 let layer = LoadedLayer::load(&model.gguf, &model.layers[i], |rope| {
                     self.cpu.rope_table(rope, longest, n_ctx)
                 })?;
+                self.cpu.spent(Part::Weights, start);
                 // Rows that only the layers after this one would read.
                 let from = match i + 1 == model.n_layer() {
                     true => needed_from,
@@ -417,11 +439,15 @@ impl LayerWindow for CpuLayers<'_> {
                 let run = |(sequence, (x, carried)): (usize, (&mut [f32], &mut [f32]))| {
                     // A layer of a large model may take a batch many seconds.
                     interrupt.check()?;
-                    scratch
-                        .with(|s| layer.apply(*isa, spread, (x, carried), (model.n_embd, from), s));
-                    let first = from * model.n_embd;
-                    self.cpu
-                        .check_finite(&x[first..], from, sequence, Stage::Layer(i))
+                    scratch.with(together, |s| {
+                        layer.apply(*isa, spread, (x, carried), (model.n_embd, from), s);
+                        let scored = &x[from * model.n_embd..];
+                        let finite = self
+                            .cpu
+                            .check_finite(scored, from, sequence, Stage::Layer(i));
+                        s.clock.lap(Part::Rest);
+                        finite
+                    })
                 };
                 let sequences = hidden.sequences_and_carried_mut();
                 let results: Vec<_> = if spread {

@@ -1,9 +1,10 @@
 //! Buffers that one sequence's evaluation needs, kept from layer to layer.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::heads::HeadScratch;
 use super::moe::ExpertScratch;
+use super::times::{Clock, Times};
 
 #[derive(Default)]
 pub(super) struct Scratch {
@@ -27,6 +28,7 @@ pub(super) struct Scratch {
     pub scan: Vec<f32>,
     pub heads: HeadScratch,
     pub experts: ExpertScratch,
+    pub clock: Clock,
 }
 
 /// `n` elements of `buffer`, with whatever they held before.
@@ -39,15 +41,25 @@ pub(super) fn room(buffer: &mut Vec<f32>, n: usize) -> &mut [f32] {
 
 /// Scratch for as many sequences as are evaluated at once.
 #[derive(Default)]
-pub(super) struct Pool(Mutex<Vec<Scratch>>);
+pub(super) struct Pool {
+    scratch: Mutex<Vec<Scratch>>,
+    times: Mutex<Times>,
+}
 
 impl Pool {
-    /// Lends scratch to `f`.
-    pub fn with<R>(&self, f: impl FnOnce(&mut Scratch) -> R) -> R {
-        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Lends scratch to `f`, whose laps count for as many threads as work on it.
+    pub fn with<R>(&self, threads: u32, f: impl FnOnce(&mut Scratch) -> R) -> R {
+        let lock = || self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let mut scratch = lock().pop().unwrap_or_default();
+        scratch.clock.start();
         let result = f(&mut scratch);
+        self.times().merge(&scratch.clock.take(), threads);
         lock().push(scratch);
         result
+    }
+
+    /// What has been spent so far.
+    pub fn times(&self) -> MutexGuard<'_, Times> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -56,13 +56,38 @@ impl<'m> LoadedLinear<'m> {
 
     /// `out ← scale · (x · wᵀ) + b` for the rows of `x`; with `spread` on all threads.
     pub fn apply(&self, isa: Isa, spread: bool, x: &[f32], out: &mut [f32]) {
+        self.apply_with(isa, spread, x, out, |x, w, out| {
+            gemm::multiply(
+                isa,
+                Product::full(x, out.len() / w.n_out(), w),
+                out,
+                w.n_out(),
+            );
+        });
+    }
+
+    /// As [`Self::apply`], with sums in f64: see [`gemm::multiply_wide`].
+    pub fn apply_wide(&self, isa: Isa, spread: bool, x: &[f32], out: &mut [f32]) {
+        self.apply_with(isa, spread, x, out, |x, w, out| {
+            gemm::multiply_wide(isa, x, w, out);
+        });
+    }
+
+    fn apply_with(
+        &self,
+        isa: Isa,
+        spread: bool,
+        x: &[f32],
+        out: &mut [f32],
+        multiply: impl Fn(&[f32], &Packed, &mut [f32]) + Sync,
+    ) {
         /// Enough rows to reuse a panel, few enough to share out.
         const ROWS: usize = 112;
         let (n_in, n_out) = (self.weight.n_in(), self.weight.n_out());
         spread::chunks_mut(spread, out, ROWS * n_out, |i, out| {
             let n_rows = out.len() / n_out;
             let x = &x[i * ROWS * n_in..][..n_rows * n_in];
-            gemm::multiply(isa, Product::full(x, n_rows, &self.weight), out, n_out);
+            multiply(x, &self.weight, out);
             if self.scale != 1.0 {
                 math::scale(isa, out, self.scale);
             }

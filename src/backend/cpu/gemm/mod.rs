@@ -11,10 +11,13 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod portable;
+mod wide;
 
 use rayon::prelude::*;
 
 use super::isa::{Isa, Level};
+
+pub use wide::multiply_wide;
 
 /// Columns (outputs) in a panel.
 pub const PANEL: usize = 32;
@@ -266,6 +269,24 @@ mod tests {
                     "{}",
                     isa.name()
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn wide_sums_round_once() {
+        for (n_rows, n_in, n_out) in [(1, 1, 1), (3, 5, 7), (9, 600, 70)] {
+            let (x, w) = (random(n_rows * n_in, 5), random(n_out * n_in, 6));
+            let w_packed = packed(&w, n_in, n_out);
+            for isa in Isa::available() {
+                let mut out = vec![f32::NAN; n_rows * n_out];
+                multiply_wide(isa, &x, &w_packed, &mut out);
+                for (i, got) in out.iter().enumerate() {
+                    let (r, o) = (i / n_out, i % n_out);
+                    let terms = x[r * n_in..][..n_in].iter().zip(&w[o * n_in..][..n_in]);
+                    let want = terms.fold(0.0, |s, (x, w)| f64::from(*x).mul_add((*w).into(), s));
+                    assert_eq!(*got, want as f32, "{} [{r},{o}]", isa.name());
+                }
             }
         }
     }
