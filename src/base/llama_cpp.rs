@@ -28,7 +28,7 @@ fn row_len(n_vocab: usize) -> u64 {
     8 + 2 * (n_vocab as u64).next_multiple_of(2)
 }
 
-/// The token ids of whole windows side by side.
+/// Whether the format can tell this geometry.
 fn covers(geometry: Geometry) -> bool {
     geometry == Geometry::llama_cpp(geometry.n_ctx)
 }

@@ -497,7 +497,7 @@ fn bases_of_divergences() {
     assert_eq!(bases(&key("b", 256)), want);
 
     let error = project.error(&format!("{two}[kld]\nbase = \"c\"\n"));
-    let want = ":11:8: 'c' is neither a model of this experiment nor the key of a run";
+    let want = ":12:8: 'c' is neither a model of this experiment nor the key of a run";
     assert!(error.contains(want), "{error}");
     let alone = project
         .plan(&format!("{MINIMAL}[kld]\nbase = \"a\"\n"))

@@ -5,7 +5,11 @@ use crate::support::tiny::{Tiny, text};
 
 /// `pplx kld -m m/gemma3.gguf -f c/t.txt -c 32` with more arguments.
 fn kld(project: &Project, more: &[&str]) -> Ended {
-    let mut arguments = vec!["kld", "-m", "m/gemma3.gguf", "-f", "c/t.txt", "-c", "32"];
+    kld_at(project, "32", more)
+}
+
+fn kld_at(project: &Project, n_ctx: &str, more: &[&str]) -> Ended {
+    let mut arguments = vec!["kld", "-m", "m/gemma3.gguf", "-f", "c/t.txt", "-c", n_ctx];
     arguments.extend(more);
     project.pplx(&arguments)
 }
@@ -107,7 +111,7 @@ fn other_tokens_and_files_are_refused() {
             "{error}"
         );
         project.write("c/t.txt", &whole);
-        let error = kld(&project, &["--base", "base", "-c", "64"]).bad(2);
+        let error = kld_at(&project, "64", &["--base", "base"]).bad(2);
         assert!(error.contains("context 32, not with context 64"), "{error}");
     }
     let error = kld(&project, &["--base", "c/t.txt"]).bad(2);

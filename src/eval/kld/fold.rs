@@ -337,3 +337,149 @@ impl<'a> GridFold<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const N: usize = 100;
+
+    /// Logits with a wide spread, the largest neither first nor last.
+    fn logits(seed: usize) -> Vec<f32> {
+        let value = |i: usize| ((i * 37 + seed * 11) % 101) as f32 / 7.0 - 5.0;
+        (0..N).map(value).collect()
+    }
+
+    fn log_softmax(logits: &[f32]) -> Vec<f64> {
+        let lse = logits.iter().map(|&l| f64::from(l).exp()).sum::<f64>().ln();
+        logits.iter().map(|&l| f64::from(l) - lse).collect()
+    }
+
+    fn kld(p: &[f64], q: &[f64]) -> f64 {
+        p.iter().zip(q).map(|(p, q)| p.exp() * (p - q)).sum()
+    }
+
+    fn close(a: f64, b: f64) {
+        assert!((a - b).abs() < 1e-12 * b.abs().max(1.0), "{a}, not {b}");
+    }
+
+    /// The runs in which a vocabulary comes.
+    fn runs(len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+        (0..N)
+            .step_by(len)
+            .map(move |first| first..(first + len).min(N))
+    }
+
+    #[test]
+    fn runs_of_any_length_add_up() {
+        let (base, model) = (logits(1), logits(2));
+        let (p, q) = (log_softmax(&base), log_softmax(&model));
+        for len in [1, 7, 64, N] {
+            let mut fold = ModelFold::new(42);
+            for run in runs(len) {
+                fold.add(run.start, &base[run.clone()], &model[run]);
+            }
+            let row = fold.finish();
+            close(row.kld, kld(&p, &q));
+            close(row.nll_base, -p[42]);
+            assert_eq!(
+                (row.least, row.variance, row.same_top),
+                (row.kld, 0.0, false)
+            );
+        }
+    }
+
+    #[test]
+    fn a_row_with_all_entries_is_the_base() {
+        let (base, model) = (logits(1), logits(2));
+        let (p, q) = (log_softmax(&base), log_softmax(&model));
+        let row = StoredRow::Top(TopRow {
+            ids: (0..N as u32).collect(),
+            logits: base.clone(),
+            lse: f64::from(base[0]) - p[0],
+            nll: -p[42],
+            tail_mass: 0.0,
+            step: 0.0,
+            ln_step: f64::MIN,
+        });
+        for len in [1, 7, N] {
+            let mut fold = StoredFold::new(&row, 42);
+            for run in runs(len) {
+                fold.add(run.start, &model[run], &mut Vec::new());
+            }
+            let got = fold.finish();
+            close(got.kld, kld(&p, &q));
+            close(got.least, kld(&p, &q));
+            assert_eq!((got.variance, got.nll_base), (0.0, -p[42]));
+        }
+    }
+
+    /// A step for which every entry of the tail is drawn as often as it weighs:
+    /// over all draws the estimate is the divergence, with either sum.
+    #[test]
+    fn the_estimate_has_no_bias() {
+        for scale in [0.02f32, 1.0] {
+            let base = logits(1);
+            let other = logits(2);
+            let moved = base.iter().zip(&other).map(|(b, o)| b + scale * o);
+            let model: Vec<f32> = moved.collect();
+            let (p, q) = (log_softmax(&base), log_softmax(&model));
+            let step = 0.05;
+            let tail: Vec<usize> = (0..N).filter(|&i| p[i].exp() < step).collect();
+            let tail_mass: f64 = tail.iter().map(|&i| p[i].exp()).sum();
+            let estimate = |drawn: Option<usize>| {
+                let stored = (0..N).filter(|i| p[*i].exp() >= step || drawn == Some(*i));
+                let ids: Vec<u32> = stored.map(|i| i as u32).collect();
+                let row = StoredRow::Top(TopRow {
+                    logits: ids.iter().map(|&i| base[i as usize]).collect(),
+                    ids,
+                    lse: f64::from(base[0]) - p[0],
+                    nll: 0.0,
+                    tail_mass,
+                    step,
+                    ln_step: step.ln(),
+                });
+                let mut fold = StoredFold::new(&row, 0);
+                for run in runs(7) {
+                    fold.add(run.start, &model[run], &mut Vec::new());
+                }
+                fold.finish()
+            };
+            // An entry adds to the sum only where it is drawn.
+            let none = estimate(None);
+            let drawn = |&i: &usize| p[i].exp() / step * (estimate(Some(i)).kld - none.kld);
+            let mean = none.kld + tail.iter().map(drawn).sum::<f64>();
+            // The second sum's terms are all positive; the first sum's are cut at
+            // 0 together, which these do not reach.
+            assert!((mean - kld(&p, &q)).abs() < 1e-9, "{mean} {}", kld(&p, &q));
+            assert!(none.least <= kld(&p, &q) + 1e-12);
+        }
+    }
+
+    #[test]
+    fn a_grid_counts_what_llama_perplexity_counts() {
+        let model = logits(2);
+        let q = log_softmax(&model);
+        let row = GridRow {
+            scale: 0.001,
+            min: -18.0,
+            codes: (0..N).map(|i| (i * 173 % 18_000) as u16).collect(),
+        };
+        let want: f64 = (row.codes.iter().zip(&q))
+            .map(|(&code, q)| (f64::from(row.ln_p(code)), q))
+            .filter(|(p, _)| *p > -16.0)
+            .map(|(p, q)| p.exp() * (p - q))
+            .sum();
+        let nll = -f64::from(row.ln_p(row.codes[42]));
+        let row = StoredRow::Grid(row);
+        for len in [1, 7, N] {
+            let mut fold = StoredFold::new(&row, 42);
+            for run in runs(len) {
+                fold.add(run.start, &model[run], &mut Vec::new());
+            }
+            let got = fold.finish();
+            close(got.kld, want);
+            assert_eq!(got.nll_base, nll);
+        }
+    }
+}
