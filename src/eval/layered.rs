@@ -7,6 +7,7 @@ use super::model::Sequence;
 use super::score::{Batch, EvalError, Feed, Passes, Progress, WindowScore, run_passes};
 use crate::backend::{
     Device, Hidden, Interrupt, LayerSpan, LayerWindow, LayerWindowModel, Partition, Target,
+    TokenScore,
 };
 
 /// Why devices and a partition do not go together.
@@ -197,7 +198,11 @@ impl Passes for LayerPasses<'_> {
         LayerPasses::begin(self, pass)
     }
 
-    fn batch(&mut self, pass: usize, batch: &Batch) -> Result<Option<Vec<Vec<f64>>>, EvalError> {
+    fn batch(
+        &mut self,
+        pass: usize,
+        batch: &Batch,
+    ) -> Result<Option<Vec<Vec<TokenScore>>>, EvalError> {
         let Some((hidden, head)) = self.advance(pass, batch)? else {
             return Ok(None);
         };
@@ -205,16 +210,16 @@ impl Passes for LayerPasses<'_> {
     }
 }
 
-/// The NLLs of each sequence's targets.
+/// The scores of each sequence's targets.
 pub(super) fn score_targets(
     head: &dyn LayerWindowModel,
     hidden: &Hidden,
     sequences: &[Sequence],
     interrupt: &Interrupt,
-) -> Result<Vec<Vec<f64>>, EvalError> {
-    let nll = head.target_nll(hidden, &targets(sequences), interrupt);
-    let nll = nll.map_err(EvalError::Backend)?;
-    let mut rest = nll.as_slice();
+) -> Result<Vec<Vec<TokenScore>>, EvalError> {
+    let scores = head.score_targets(hidden, &targets(sequences), interrupt);
+    let scores = scores.map_err(EvalError::Backend)?;
+    let mut rest = scores.as_slice();
     let each = sequences.iter().map(|s| {
         let (head, tail) = rest.split_at(s.targets.len());
         rest = tail;
@@ -291,13 +296,20 @@ mod tests {
             Ok(head_rows.iter().flat_map(row).collect())
         }
 
-        fn target_nll(
+        fn score_targets(
             &self,
             hidden: &Hidden,
             targets: &[Target],
             _interrupt: &Interrupt,
-        ) -> Result<Vec<f64>, BackendError> {
-            Ok(targets.iter().map(|t| hidden.data[t.row].into()).collect())
+        ) -> Result<Vec<TokenScore>, BackendError> {
+            let score = |t: &Target| TokenScore {
+                nll: hidden.data[t.row].into(),
+                rank: 0,
+                top_id: 0,
+                top_p: 1.0,
+                entropy: 0.0,
+            };
+            Ok(targets.iter().map(score).collect())
         }
     }
 
@@ -334,7 +346,7 @@ mod tests {
             &mut self,
             pass: usize,
             batch: &Batch,
-        ) -> Result<Option<Vec<Vec<f64>>>, EvalError> {
+        ) -> Result<Option<Vec<Vec<TokenScore>>>, EvalError> {
             self.0.batch(pass, batch)
         }
     }
@@ -362,7 +374,7 @@ mod tests {
             };
             let good = run(0, 0).unwrap();
             // The target at position 1 of window 3 is scored from the id 30.
-            assert_eq!((good.len(), good[3].nll[0]), (4, 120.0));
+            assert_eq!((good.len(), good[3].tokens[0].nll), (4, 120.0));
             let error = run(1, 3).unwrap_err();
             assert_eq!(error, EvalError::Replay { window: 1, pass: 1 });
             assert_eq!(

@@ -1,41 +1,8 @@
 //! The figures of a comparison with a base, as llama-perplexity's
 //! `--kl-divergence` has them: the same names, the same formulas.
 
-use crate::eval::{Moments, TokenKld};
-
-/// A figure and its standard error, which takes tokens as independent.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
-    pub value: f64,
-    pub err: f64,
-}
-
-/// What is said of how values are distributed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Distribution {
-    pub mean: Estimate,
-    sorted: Vec<f64>,
-}
-
-impl Distribution {
-    fn new(values: impl Iterator<Item = f64> + Clone) -> Option<Self> {
-        let mean = mean(&values.clone().collect())?;
-        let mut sorted: Vec<f64> = values.collect();
-        sorted.sort_by(f64::total_cmp);
-        Some(Self { mean, sorted })
-    }
-
-    /// The value below which a part of the values lie, from 0 (the least) to 1
-    /// (the greatest), linear between its neighbours.
-    pub fn quantile(&self, part: f64) -> f64 {
-        let last = self.sorted.len() - 1;
-        let at = part.clamp(0.0, 1.0) * last as f64;
-        let below = (at as usize).min(last);
-        let above = (below + 1).min(last);
-        let t = at - below as f64;
-        (1.0 - t) * self.sorted[below] + t * self.sorted[above]
-    }
-}
+use crate::eval::TokenKld;
+use crate::stats::{self, Estimate, Summary};
 
 /// The error of a mean KLD that is estimated from a stored base.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,9 +14,9 @@ pub struct Sampling {
 }
 
 /// Everything that llama-perplexity prints of two models on the same tokens.
+/// Every figure has its error, which takes tokens as independent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KldFigures {
-    pub tokens: usize,
     pub ppl: Estimate,
     pub ppl_base: Estimate,
     /// Pearson's correlation of the NLLs; `None` where one does not vary.
@@ -58,13 +25,12 @@ pub struct KldFigures {
     pub ratio: Estimate,
     pub difference: Estimate,
     /// Nats.
-    pub kld: Distribution,
+    pub kld: Summary,
     /// What a stored base's sampling does to the mean KLD; `None` where the base
     /// is known in full.
     pub sampling: Option<Sampling>,
     /// From −1 to 1.
-    pub delta_p: Distribution,
-    pub rms_delta_p: Estimate,
+    pub delta_p: Summary,
     /// Share of the tokens, from 0 to 1.
     pub same_top: Estimate,
 }
@@ -72,70 +38,42 @@ pub struct KldFigures {
 impl KldFigures {
     /// `None` with fewer than two tokens, which have no errors.
     pub fn new(tokens: &[TokenKld]) -> Option<Self> {
-        let n = tokens.len() as f64;
-        let moments = |f: fn(&TokenKld) -> f64| tokens.iter().map(f).collect::<Moments>();
-        let model = mean(&moments(|t| t.nll))?;
-        let base = mean(&moments(|t| t.nll_base))?;
-        // Of the means: that of the values over n − 1, as the errors are.
-        let covariance = tokens
-            .iter()
-            .map(|t| (t.nll - model.value) * (t.nll_base - base.value))
-            .sum::<f64>()
-            / n
-            / (n - 1.0);
-        let correlation = covariance / (model.err * base.err);
+        if tokens.len() < 2 {
+            return None;
+        }
+        let mean = |f: &dyn Fn(&TokenKld) -> f64| stats::mean(tokens.iter().map(f));
+        let ppl = exp(mean(&|t| t.nll)?);
+        let ppl_base = exp(mean(&|t| t.nll_base)?);
         // llama-perplexity takes these errors from variances and covariance, which
         // is the same number but for the digits that cancel.
-        let ln_ratio = mean(&moments(|t| t.nll - t.nll_base))?;
-        let (ppl, ppl_base) = (exp(model), exp(base));
-        let weighted = |t: &TokenKld| ppl.value * t.nll - ppl_base.value * t.nll_base;
-        let squares = mean(&moments(|t| t.delta_p().powi(2)))?;
-        let rms = squares.value.sqrt();
+        let ln_ratio = mean(&|t| t.nll - t.nll_base)?;
+        let weighted = mean(&|t| ppl.value * t.nll - ppl_base.value * t.nll_base)?;
         let variance: f64 = tokens.iter().map(|t| t.kld_variance).sum();
-        let least = moments(|t| t.kld_least).mean;
         let sampling = Sampling {
-            err: variance.sqrt() / n,
-            least,
+            err: variance.sqrt() / tokens.len() as f64,
+            least: mean(&|t| t.kld_least)?.value,
         };
-        let same = tokens.iter().filter(|t| t.same_top).count() as f64 / n;
         Some(Self {
-            tokens: tokens.len(),
             ppl,
             ppl_base,
-            correlation: correlation.is_finite().then_some(correlation),
+            correlation: stats::correlation(tokens.iter().map(|t| (t.nll, t.nll_base))),
             ln_ratio,
             ratio: exp(ln_ratio),
             difference: Estimate {
                 value: ppl.value - ppl_base.value,
-                err: mean(&tokens.iter().map(weighted).collect())?.err,
+                se: weighted.se,
             },
-            kld: Distribution::new(tokens.iter().map(|t| t.kld))?,
+            kld: Summary::new(tokens.iter().map(|t| t.kld).collect())?,
             sampling: (variance > 0.0).then_some(sampling),
-            delta_p: Distribution::new(tokens.iter().map(TokenKld::delta_p))?,
-            rms_delta_p: Estimate {
-                value: rms,
-                // d √x = dx / (2 √x); without any difference there is no error.
-                err: if rms > 0.0 {
-                    0.5 / rms * squares.err
-                } else {
-                    0.0
-                },
-            },
-            same_top: Estimate {
-                value: same,
-                err: (same * (1.0 - same) / (n - 1.0)).sqrt(),
-            },
+            delta_p: Summary::new(tokens.iter().map(TokenKld::delta_p).collect())?,
+            same_top: stats::share(tokens.iter().filter(|t| t.same_top).count(), tokens.len())?,
         })
     }
-}
 
-/// The mean with `sqrt(var / (n − 1))`, the population variance being meant.
-fn mean(moments: &Moments) -> Option<Estimate> {
-    let n = moments.n.checked_sub(1).filter(|&n| n > 0)? as f64;
-    Some(Estimate {
-        value: moments.mean,
-        err: (moments.variance()? / n).sqrt(),
-    })
+    /// Tokens that were compared.
+    pub fn n(&self) -> usize {
+        self.kld.n
+    }
 }
 
 /// d e^x = e^x dx
@@ -143,6 +81,6 @@ fn exp(x: Estimate) -> Estimate {
     let value = x.value.exp();
     Estimate {
         value,
-        err: value * x.err,
+        se: x.se.map(|se| value * se),
     }
 }

@@ -3,46 +3,32 @@
 
 use serde_json::{Value, json};
 
-use super::kld::{Distribution, Estimate, KldFigures};
-use super::kld_row::{KldOutcome, KldRow};
+use super::kld::KldFigures;
+use super::kld_row::{KldOutcome, KldRow, err};
 use super::render::one_line;
+use crate::stats::{Estimate, PERCENTILES, Summary};
 
-/// Labels of quantiles, and the part of the values below them.
-type Quantiles = &'static [(&'static str, f64)];
-
-const KLD: Quantiles = &[
-    ("Maximum", 1.0),
-    ("99.9%  ", 0.999),
-    ("99.0%  ", 0.99),
-    ("95.0%  ", 0.95),
-    ("90.0%  ", 0.9),
-    ("Median ", 0.5),
-    ("10.0%  ", 0.1),
-    (" 5.0%  ", 0.05),
-    (" 1.0%  ", 0.01),
-    (" 0.1%  ", 0.001),
-    ("Minimum", 0.0),
+/// llama-perplexity's labels of [`PERCENTILES`].
+const LABELS: [&str; PERCENTILES.len()] = [
+    "Maximum", "99.9%  ", "99.0%  ", "95.0%  ", "90.0%  ", "75.0%  ", "Median ", "25.0%  ",
+    "10.0%  ", " 5.0%  ", " 1.0%  ", " 0.1%  ", "Minimum",
 ];
 
-const DELTA_P: Quantiles = &[
-    ("Maximum", 1.0),
-    ("99.9%  ", 0.999),
-    ("99.0%  ", 0.99),
-    ("95.0%  ", 0.95),
-    ("90.0%  ", 0.9),
-    ("75.0%  ", 0.75),
-    ("Median ", 0.5),
-    ("25.0%  ", 0.25),
-    ("10.0%  ", 0.1),
-    (" 5.0%  ", 0.05),
-    (" 1.0%  ", 0.01),
-    (" 0.1%  ", 0.001),
-    ("Minimum", 0.0),
-];
+/// The percentiles of a summary with their labels.
+fn percentiles(s: &Summary) -> impl Iterator<Item = (&'static str, f64)> {
+    LABELS.into_iter().zip(s.percentiles)
+}
+
+/// Those that llama-perplexity prints of divergences: all but the quartiles.
+fn kld_percentiles(s: &Summary) -> impl Iterator<Item = (&'static str, f64)> {
+    let quartile = |p: f64| p == 0.25 || p == 0.75;
+    let each = PERCENTILES.into_iter().zip(percentiles(s));
+    each.filter_map(move |((_, p), labelled)| (!quartile(p)).then_some(labelled))
+}
 
 pub fn text(f: &KldFigures) -> String {
     let estimate =
-        |name: &str, e: Estimate| format!("{name:30}: {:10.6} ± {:10.6}\n", e.value, e.err);
+        |name: &str, e: Estimate| format!("{name:30}: {:10.6} ± {:10.6}\n", e.value, err(e));
     let mut out = "====== Perplexity statistics ======\n".to_owned();
     out += &estimate("Mean PPL(Q)", f.ppl);
     out += &estimate("Mean PPL(base)", f.ppl_base);
@@ -57,10 +43,11 @@ pub fn text(f: &KldFigures) -> String {
     out += "\n====== KL divergence statistics ======\n";
     out += &format!(
         "Mean    KLD: {:10.6} ± {:10.6}\n",
-        f.kld.mean.value, f.kld.mean.err
+        f.kld.mean.value,
+        err(f.kld.mean)
     );
-    for (label, part) in KLD {
-        out += &format!("{label} KLD: {:10.6}\n", f.kld.quantile(*part));
+    for (label, kld) in kld_percentiles(&f.kld) {
+        out += &format!("{label} KLD: {kld:10.6}\n");
     }
     if let Some(sampling) = f.sampling {
         out += &format!(
@@ -70,12 +57,12 @@ pub fn text(f: &KldFigures) -> String {
     }
 
     out += "\n====== Token probability statistics ======\n";
-    let percent = |e: Estimate| format!("{:6.3} ± {:5.3} %\n", 100.0 * e.value, 100.0 * e.err);
+    let percent = |e: Estimate| format!("{:6.3} ± {:5.3} %\n", 100.0 * e.value, 100.0 * err(e));
     out += &format!("Mean    Δp: {}", percent(f.delta_p.mean));
-    for (label, part) in DELTA_P {
-        out += &format!("{label} Δp: {:6.3}%\n", 100.0 * f.delta_p.quantile(*part));
+    for (label, delta_p) in percentiles(&f.delta_p) {
+        out += &format!("{label} Δp: {:6.3}%\n", 100.0 * delta_p);
     }
-    out += &format!("RMS Δp    : {}", percent(f.rms_delta_p));
+    out += &format!("RMS Δp    : {}", percent(f.delta_p.rms));
     out += &format!("Same top p: {}", percent(f.same_top));
     out
 }
@@ -110,29 +97,29 @@ pub fn table<'a>(rows: impl IntoIterator<Item = &'a KldRow>) -> String {
     out
 }
 
-/// All figures in full precision; quantiles by what lies below them.
+/// All figures in full precision; percentiles by what lies below them.
 pub fn json(f: &KldFigures) -> Value {
-    let estimate = |e: Estimate| json!({ "value": e.value, "err": e.err });
+    let estimate = |e: Estimate| json!({ "value": e.value, "err": e.se });
     json!({
-        "scored_tokens": f.tokens,
+        "scored_tokens": f.n(),
         "ppl": estimate(f.ppl),
         "ppl_base": estimate(f.ppl_base),
         "correlation": f.correlation,
         "ln_ppl_ratio": estimate(f.ln_ratio),
         "ppl_ratio": estimate(f.ratio),
         "ppl_difference": estimate(f.difference),
-        "kld": distribution(&f.kld, KLD),
+        "kld": distribution(f.kld.mean, kld_percentiles(&f.kld)),
         "sampling": f.sampling.map(|s| json!({ "err": s.err, "least": s.least })),
-        "delta_p": distribution(&f.delta_p, DELTA_P),
-        "rms_delta_p": estimate(f.rms_delta_p),
+        "delta_p": distribution(f.delta_p.mean, percentiles(&f.delta_p)),
+        "rms_delta_p": estimate(f.delta_p.rms),
         "same_top": estimate(f.same_top),
     })
 }
 
-fn distribution(d: &Distribution, quantiles: Quantiles) -> Value {
-    let mut value = json!({ "mean": { "value": d.mean.value, "err": d.mean.err } });
-    for (label, part) in quantiles {
-        value[label.trim().to_lowercase()] = d.quantile(*part).into();
+fn distribution(mean: Estimate, percentiles: impl Iterator<Item = (&'static str, f64)>) -> Value {
+    let mut value = json!({ "mean": { "value": mean.value, "err": mean.se } });
+    for (label, x) in percentiles {
+        value[label.trim().to_lowercase()] = x.into();
     }
     value
 }

@@ -1,7 +1,8 @@
 //! `NAME.kld.csv`: how far each run is from its base.
 
-use super::kld::{Distribution, KldFigures};
+use super::kld::KldFigures;
 use super::schema::{FAILED, KldRecord, NOT_RUN, OK};
+use crate::stats::Estimate;
 
 /// A run's comparison with its base.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +45,7 @@ macro_rules! summary {
                 Self {
                     $($column: $value,)*
                     correlation: $f.correlation,
-                    scored_tokens: $f.tokens,
+                    scored_tokens: $f.n(),
                 }
             }
         }
@@ -92,54 +93,55 @@ macro_rules! summary {
     };
 }
 
-fn percentile(d: &Distribution, percent: f64) -> f64 {
-    d.quantile(percent / 100.0)
+/// A standard error; figures of two tokens and more have one.
+pub(super) fn err(e: Estimate) -> f64 {
+    e.se.unwrap_or(f64::NAN)
 }
 
 summary! {
     f;
     kld: f.kld.mean.value,
-    kld_err: f.kld.mean.err,
-    kld_max: percentile(&f.kld, 100.0),
-    kld_p99_9: percentile(&f.kld, 99.9),
-    kld_p99: percentile(&f.kld, 99.0),
-    kld_p95: percentile(&f.kld, 95.0),
-    kld_p90: percentile(&f.kld, 90.0),
-    kld_median: percentile(&f.kld, 50.0),
-    kld_p10: percentile(&f.kld, 10.0),
-    kld_p5: percentile(&f.kld, 5.0),
-    kld_p1: percentile(&f.kld, 1.0),
-    kld_p0_1: percentile(&f.kld, 0.1),
-    kld_min: percentile(&f.kld, 0.0),
+    kld_err: err(f.kld.mean),
+    kld_max: f.kld.at(1.0),
+    kld_p99_9: f.kld.at(0.999),
+    kld_p99: f.kld.at(0.99),
+    kld_p95: f.kld.at(0.95),
+    kld_p90: f.kld.at(0.9),
+    kld_median: f.kld.at(0.5),
+    kld_p10: f.kld.at(0.1),
+    kld_p5: f.kld.at(0.05),
+    kld_p1: f.kld.at(0.01),
+    kld_p0_1: f.kld.at(0.001),
+    kld_min: f.kld.at(0.0),
     ppl: f.ppl.value,
-    ppl_err: f.ppl.err,
+    ppl_err: err(f.ppl),
     ppl_base: f.ppl_base.value,
-    ppl_base_err: f.ppl_base.err,
+    ppl_base_err: err(f.ppl_base),
     ln_ppl_ratio: f.ln_ratio.value,
-    ln_ppl_ratio_err: f.ln_ratio.err,
+    ln_ppl_ratio_err: err(f.ln_ratio),
     ppl_ratio: f.ratio.value,
-    ppl_ratio_err: f.ratio.err,
+    ppl_ratio_err: err(f.ratio),
     ppl_difference: f.difference.value,
-    ppl_difference_err: f.difference.err,
+    ppl_difference_err: err(f.difference),
     delta_p: f.delta_p.mean.value,
-    delta_p_err: f.delta_p.mean.err,
-    delta_p_max: percentile(&f.delta_p, 100.0),
-    delta_p_p99_9: percentile(&f.delta_p, 99.9),
-    delta_p_p99: percentile(&f.delta_p, 99.0),
-    delta_p_p95: percentile(&f.delta_p, 95.0),
-    delta_p_p90: percentile(&f.delta_p, 90.0),
-    delta_p_p75: percentile(&f.delta_p, 75.0),
-    delta_p_median: percentile(&f.delta_p, 50.0),
-    delta_p_p25: percentile(&f.delta_p, 25.0),
-    delta_p_p10: percentile(&f.delta_p, 10.0),
-    delta_p_p5: percentile(&f.delta_p, 5.0),
-    delta_p_p1: percentile(&f.delta_p, 1.0),
-    delta_p_p0_1: percentile(&f.delta_p, 0.1),
-    delta_p_min: percentile(&f.delta_p, 0.0),
-    rms_delta_p: f.rms_delta_p.value,
-    rms_delta_p_err: f.rms_delta_p.err,
+    delta_p_err: err(f.delta_p.mean),
+    delta_p_max: f.delta_p.at(1.0),
+    delta_p_p99_9: f.delta_p.at(0.999),
+    delta_p_p99: f.delta_p.at(0.99),
+    delta_p_p95: f.delta_p.at(0.95),
+    delta_p_p90: f.delta_p.at(0.9),
+    delta_p_p75: f.delta_p.at(0.75),
+    delta_p_median: f.delta_p.at(0.5),
+    delta_p_p25: f.delta_p.at(0.25),
+    delta_p_p10: f.delta_p.at(0.1),
+    delta_p_p5: f.delta_p.at(0.05),
+    delta_p_p1: f.delta_p.at(0.01),
+    delta_p_p0_1: f.delta_p.at(0.001),
+    delta_p_min: f.delta_p.at(0.0),
+    rms_delta_p: f.delta_p.rms.value,
+    rms_delta_p_err: err(f.delta_p.rms),
     same_top: f.same_top.value,
-    same_top_err: f.same_top.err,
+    same_top_err: err(f.same_top),
 }
 
 impl From<&KldRow> for KldRecord {

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::csv_file::{self, Columns, CsvError};
 use super::kld_row::KldRow;
+use super::record::RecordFolder;
 use super::row::{ResultRow, TimingRow, WindowRow};
 use super::schema::{KldRecord, ResultRecord, TimingRecord, WindowRecord};
 
@@ -45,16 +46,13 @@ pub struct TablePaths {
     pub timing: PathBuf,
     /// `NAME.kld.csv`
     pub kld: PathBuf,
+    /// `.records/NAME`
+    pub records: RecordFolder,
 }
 
 impl TablePaths {
     pub fn new(dir: &Path, name: &str) -> Self {
-        TablePaths {
-            table: dir.join(format!("{name}.csv")),
-            windows: dir.join(format!("{name}.windows.csv")),
-            timing: dir.join(format!("{name}.timing.csv")),
-            kld: dir.join(format!("{name}.kld.csv")),
-        }
+        Self::beside(&dir.join(format!("{name}.csv")))
     }
 
     /// The files that belong to the table at `path`.
@@ -64,6 +62,7 @@ impl TablePaths {
             windows: path.with_extension("windows.csv"),
             timing: path.with_extension("timing.csv"),
             kld: path.with_extension("kld.csv"),
+            records: RecordFolder::beside(path),
         }
     }
 }

@@ -241,8 +241,8 @@ fn measure_by(
     let start = Instant::now();
     let scores = with_layers(loaded, settings.placement, |model| {
         let scores = score(model, &plan, feed, &mut |p| {
-            for nll in p.new.iter().flat_map(|s| &s.nll) {
-                moments.push(*nll);
+            for nll in p.new.iter().flat_map(WindowScore::nll) {
+                moments.push(nll);
             }
             observe(Observation {
                 pass: p.pass,
@@ -260,7 +260,7 @@ fn measure_by(
         .iter()
         .map(|s| WindowRow {
             window: s.window.index,
-            scored: s.nll.len(),
+            scored: s.tokens.len(),
             nll_sum: s.nll_sum(),
             target_bytes: loaded.text_bytes(&tokens[s.window.targets()]),
         })

@@ -20,8 +20,8 @@ use crate::gguf::Gguf;
 use crate::plan::{BaseSpec, Plan, RunSpec};
 use crate::reference::References;
 use crate::results::{
-    CsvError, KldFigures, KldOutcome, KldRow, Outcome, Provenance, ResultRow, ResultsError, Tables,
-    TimingRow, WindowRow,
+    CsvError, KldFigures, KldOutcome, KldRow, Outcome, Provenance, Record, RecordError, ResultRow,
+    ResultsError, Tables, TimingRow, WindowRow,
 };
 
 /// Why a sweep could not go on. What concerns one run only is in its row.
@@ -29,6 +29,8 @@ use crate::results::{
 pub enum SweepError {
     #[error(transparent)]
     Results(#[from] ResultsError),
+    #[error(transparent)]
+    Record(#[from] RecordError),
     #[error(transparent)]
     Reference(#[from] CsvError),
     #[error(transparent)]
@@ -127,6 +129,9 @@ impl Sweep<'_> {
         // Rows that are kept follow the reference files as they are now.
         tables.update(|row| references.annotate(row));
         tables.save()?;
+        let records = tables.paths().records.clone();
+        let kept = blanks.iter().zip(&keep).filter(|(_, keep)| **keep);
+        records.keep_only(kept.map(|(row, _)| row.key.as_str()))?;
 
         let of = blanks.len();
         let mut summary = Summary::default();
@@ -148,13 +153,14 @@ impl Sweep<'_> {
             let mut kld = spec.base.as_ref().map(|b| blank_kld(&row, b, &hashes));
             let result = self.one(spec, (&mut row, &mut kld), &mut cache, reporter);
             let (windows, timing) = match result {
-                Ok(measurement) => {
+                Ok((measurement, record)) => {
                     summary.measured += 1;
                     let failed = |k: &KldRow| matches!(k.outcome, KldOutcome::Failed(_));
                     summary.uncompared += usize::from(kld.as_ref().is_some_and(failed));
                     let timing = self.timing(&clock, &measurement, &cache);
-                    row.outcome = Outcome::Ok(measurement.figures);
                     references.annotate(&mut row);
+                    // First, so that a row that is written has its record.
+                    records.save(&row.key, &record)?;
                     (measurement.windows, Some(timing))
                 }
                 Err(RunError::Measure(MeasureError::Eval(EvalError::Interrupted { .. }))) => {
@@ -200,14 +206,15 @@ impl Sweep<'_> {
         Ok(hashes)
     }
 
-    /// Executes one run; fills in what becomes known of it on the way.
+    /// Executes one run; fills in what becomes known of it on the way, its figures
+    /// at last.
     fn one(
         &self,
         spec: &RunSpec,
         (row, kld): (&mut ResultRow, &mut Option<KldRow>),
         cache: &mut Cache,
         reporter: &mut dyn Reporter,
-    ) -> Result<Measurement, RunError> {
+    ) -> Result<(Measurement, Record), RunError> {
         let Cache {
             run: run_cache,
             base: base_cache,
@@ -220,6 +227,7 @@ impl Sweep<'_> {
         p.layer_placement = partition.to_string();
         p.tokens = Some(tokens.ids.len());
         p.tokens_sha256 = ids_sha256(&tokens.ids);
+        let tokenizer = loaded.tokenizer()?;
         let bos = window_bos(loaded, spec)?;
         p.bos = Some(bos.is_some());
         let settings = Settings {
@@ -276,7 +284,11 @@ impl Sweep<'_> {
         };
         p.windows = Some(measurement.windows.len());
         p.scored_tokens = Some(measurement.scored);
-        Ok(measurement)
+        row.outcome = Outcome::Ok(measurement.figures.clone());
+        let record = Record::new(row, &measurement.scores, &tokens.ids, |id| {
+            tokenizer.piece(id)
+        });
+        Ok((measurement, record))
     }
 
     fn timing(&self, clock: &Clock, m: &Measurement, cache: &Cache) -> TimingRow {

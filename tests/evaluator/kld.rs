@@ -9,11 +9,12 @@ use pplx::base::{BaseFile, BaseInfo};
 use pplx::corpus::{DEFAULT_CHUNK, tokenize_file};
 use pplx::eval::{BaseSink, Geometry, Limits, TokenKld};
 use pplx::plan::Placement;
-use pplx::results::{Estimate, KldFigures};
+use pplx::results::KldFigures;
 use pplx::run::{
     BaseInput, Control, LoadedModel, Measurement, Settings, check_stored, measure, measure_against,
     measure_saving,
 };
+use pplx::stats::Estimate;
 use pplx::tokenizer;
 use proptest::prelude::*;
 
@@ -220,7 +221,7 @@ fn check_figures(f: &KldFigures, all: &[[f64; 4]]) {
     };
     let estimate = |e: Estimate, value: f64, err: f64| {
         close(e.value, value);
-        close(e.err, err);
+        close(e.se.unwrap(), err);
     };
     let (q, b) = (mean(&|t| t[0]), mean(&|t| t[1]));
     let (q_err, b_err) = (err(&|t| t[0]), err(&|t| t[1]));
@@ -239,26 +240,26 @@ fn check_figures(f: &KldFigures, all: &[[f64; 4]]) {
     let delta_p = |t: &[f64; 4]| (-t[0]).exp() - (-t[1]).exp();
     estimate(f.delta_p.mean, mean(&delta_p), err(&delta_p));
     let rms = mean(&|t| delta_p(t).powi(2)).sqrt();
-    estimate(f.rms_delta_p, rms, 0.5 / rms * err(&|t| delta_p(t).powi(2)));
+    estimate(f.delta_p.rms, rms, 0.5 / rms * err(&|t| delta_p(t).powi(2)));
     let same = mean(&|t| t[3]);
     estimate(f.same_top, same, (same * (1.0 - same) / (n - 1.0)).sqrt());
     assert!(same > 0.1 && same < 0.9, "{same}");
 
     let mut klds: Vec<f64> = all.iter().map(|t| t[2]).collect();
     klds.sort_by(f64::total_cmp);
-    close(f.kld.quantile(0.0), klds[0]);
-    close(f.kld.quantile(1.0), klds[klds.len() - 1]);
+    close(f.kld.at(0.0), klds[0]);
+    close(f.kld.at(1.0), klds[klds.len() - 1]);
     let at = 0.9 * (n - 1.0);
     let (below, part) = (at as usize, at.fract());
     close(
-        f.kld.quantile(0.9),
+        f.kld.at(0.9),
         klds[below] * (1.0 - part) + klds[below + 1] * part,
     );
     let median = match klds.len() % 2 {
         0 => 0.5 * (klds[klds.len() / 2] + klds[klds.len() / 2 - 1]),
         _ => klds[klds.len() / 2],
     };
-    close(f.kld.quantile(0.5), median);
+    close(f.kld.at(0.5), median);
 }
 
 #[test]

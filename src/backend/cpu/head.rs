@@ -1,5 +1,5 @@
-//! The output head, fused with the log-softmax: logits live for one tile of rows
-//! and one run of the vocabulary, never for a whole window.
+//! The output head, fused with the softmax: logits live for one tile of rows and
+//! one run of the vocabulary, never for a whole window.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::gemm::{self, PANEL, Packed, Product};
 use super::isa::Isa;
 use super::math::{self, LogSumExp};
 use super::{norm, weights};
-use crate::backend::{BackendError, Interrupt, Target};
+use crate::backend::{BackendError, Interrupt, Target, TokenScore};
 use crate::gguf::Gguf;
 use crate::model::Head;
 
@@ -57,24 +57,13 @@ impl<'a> Run<'a> {
     /// `stride` apart.
     fn logits(&self, isa: Isa, rows: &[f32], n_rows: usize, out: &mut [f32], stride: usize) {
         let n = self.vocab.len();
-        let Head {
-            bias,
-            scale,
-            softcap,
-            ..
-        } = self.head;
         gemm::multiply(isa, Product::full(rows, n_rows, &self.weight), out, stride);
         for logits in out.chunks_mut(stride).take(n_rows) {
             let logits = &mut logits[..n];
-            if let Some(bias) = bias {
+            if let Some(bias) = &self.head.bias {
                 math::add(isa, logits, &bias.values[self.vocab.clone()]);
             }
-            if *scale != 1.0 {
-                math::scale(isa, logits, *scale);
-            }
-            if let Some(cap) = softcap {
-                math::softcap(isa, logits, *cap);
-            }
+            scale_and_cap(isa, self.head, logits);
         }
     }
 }
@@ -124,62 +113,96 @@ pub(super) fn logits(
     Ok(out)
 }
 
-/// What is known of a target's log-likelihood after some runs.
-#[derive(Clone, Copy)]
-struct Partial {
-    lse: LogSumExp,
-    logit: f32,
-}
-
-/// `−ln p(target)` for each target, or the number of the first target whose
-/// logits are not finite. `hidden` rows have the norm's width.
-pub(super) fn target_nll(
+/// The scores of the targets, or the number of the first target whose logits are
+/// not finite. `hidden` rows have the norm's width.
+pub(super) fn score_targets(
     isa: Isa,
     gguf: &Gguf,
     head: &Head,
     hidden: &[f32],
     targets: &[Target],
     (residency, interrupt): (Residency, &Interrupt),
-) -> Result<Result<Vec<f64>, usize>, BackendError> {
+) -> Result<Result<Vec<TokenScore>, usize>, BackendError> {
     let n = head.weight.n_in;
     let numbers: Vec<usize> = targets.iter().map(|t| t.row).collect();
     let rows = normed_rows(isa, head, hidden, &numbers);
-    let mut partials = vec![
-        Partial {
-            lse: LogSumExp::default(),
-            logit: f32::NAN,
-        };
-        targets.len()
-    ];
+    let own = target_logits(isa, gguf, head, &rows, targets)?;
+    if residency == Residency::Streamed {
+        head.weight.release(gguf);
+    }
+    let mut sums = vec![LogSumExp::default(); targets.len()];
     for vocab in Run::cut(0..head.weight.n_out) {
         interrupt.check()?;
-        let run = Run::load(gguf, head, vocab.clone(), residency)?;
         let n_run = vocab.len();
-        partials
-            .par_chunks_mut(ROWS)
+        let run = Run::load(gguf, head, vocab, residency)?;
+        sums.par_chunks_mut(ROWS)
             .zip(rows.par_chunks(ROWS * n))
-            .zip(targets.par_chunks(ROWS))
+            .zip(own.par_chunks(ROWS))
             .for_each_init(
                 || vec![0.0f32; ROWS * n_run],
-                |logits, ((partials, rows), targets)| {
-                    run.logits(isa, rows, targets.len(), logits, n_run);
-                    let each = partials.iter_mut().zip(targets);
-                    for ((p, target), logits) in each.zip(logits.chunks_exact(n_run)) {
-                        math::log_sum_exp(isa, &mut p.lse, logits);
-                        let id = target.id as usize;
-                        if vocab.contains(&id) {
-                            p.logit = logits[id - vocab.start];
-                        }
+                |logits, ((sums, rows), own)| {
+                    run.logits(isa, rows, own.len(), logits, n_run);
+                    let each = sums.iter_mut().zip(own);
+                    for ((lse, &own), logits) in each.zip(logits.chunks_exact(n_run)) {
+                        math::log_sum_exp(isa, lse, logits, own);
                     }
                 },
             );
     }
-    let nll: Vec<f64> = partials
-        .iter()
-        .map(|p| p.lse.value() - f64::from(p.logit))
-        .collect();
-    Ok(match nll.iter().position(|x| !x.is_finite()) {
+    let score = |(lse, &own): (&LogSumExp, &f32)| TokenScore {
+        nll: lse.value() - f64::from(own),
+        rank: lse.above(),
+        top_id: lse.top(),
+        top_p: lse.top_p() as f32,
+        entropy: lse.entropy() as f32,
+    };
+    let scores: Vec<TokenScore> = sums.iter().zip(&own).map(score).collect();
+    Ok(match scores.iter().position(|s| !s.nll.is_finite()) {
         Some(i) => Err(i),
-        None => Ok(nll),
+        None => Ok(scores),
     })
+}
+
+/// Each target's own logit: ranks are counted from it, so it is wanted before the
+/// vocabulary is walked. Products do not depend on the shape, so these are the
+/// bits that the walk yields.
+fn target_logits(
+    isa: Isa,
+    gguf: &Gguf,
+    head: &Head,
+    rows: &[f32],
+    targets: &[Target],
+) -> Result<Vec<f32>, BackendError> {
+    let mut own = vec![0.0f32; targets.len()];
+    own.par_chunks_mut(PANEL)
+        .zip(rows.par_chunks(PANEL * head.weight.n_in))
+        .zip(targets.par_chunks(PANEL))
+        .try_for_each_init(
+            || vec![0.0f32; PANEL * PANEL],
+            |products, ((own, rows), targets)| {
+                let ids = targets.iter().map(|t| t.id as usize);
+                let w = weights::gather(gguf, &head.weight, ids.clone())?;
+                gemm::multiply(isa, Product::full(rows, own.len(), &w), products, PANEL);
+                // Row i against target i.
+                let diagonal = products.iter().step_by(PANEL + 1);
+                for ((own, x), id) in own.iter_mut().zip(diagonal).zip(ids) {
+                    *own = *x;
+                    if let Some(bias) = &head.bias {
+                        *own += bias.values[id];
+                    }
+                }
+                scale_and_cap(isa, head, own);
+                Ok::<(), BackendError>(())
+            },
+        )?;
+    Ok(own)
+}
+
+fn scale_and_cap(isa: Isa, head: &Head, logits: &mut [f32]) {
+    if head.scale != 1.0 {
+        math::scale(isa, logits, head.scale);
+    }
+    if let Some(cap) = head.softcap {
+        math::softcap(isa, logits, cap);
+    }
 }

@@ -36,7 +36,9 @@ use rayon::prelude::*;
 use self::layer::LoadedLayer;
 use self::rope::RopeTable;
 use self::scratch::Pool;
-use super::{BackendError, Hidden, Interrupt, LayerWindow, LayerWindowModel, Stage, Target};
+use super::{
+    BackendError, Hidden, Interrupt, LayerWindow, LayerWindowModel, Stage, Target, TokenScore,
+};
 use crate::isa;
 use crate::model::{Model, Rope};
 use crate::quant;
@@ -143,13 +145,13 @@ impl CpuModel {
             .install(|| head::logits(self.isa, gguf, head, head_rows, vocab, how))
     }
 
-    fn target_nll_with(
+    fn score_targets_with(
         &self,
         hidden: &Hidden,
         targets: &[Target],
         residency: Residency,
         interrupt: &Interrupt,
-    ) -> Result<Vec<f64>, BackendError> {
+    ) -> Result<Vec<TokenScore>, BackendError> {
         let n_vocab = self.n_vocab();
         if let Some(t) = targets.iter().find(|t| t.id as usize >= n_vocab) {
             let (sequence, position) = hidden.locate(t.row);
@@ -164,7 +166,7 @@ impl CpuModel {
         let start = Instant::now();
         let result = self.threads.install(|| {
             let how = (residency, interrupt);
-            head::target_nll(
+            head::score_targets(
                 self.isa,
                 &model.gguf,
                 &model.head,
@@ -317,13 +319,13 @@ impl LayerWindowModel for CpuModel {
         self.logits_with(head_rows, vocab, Residency::Mapped, interrupt)
     }
 
-    fn target_nll(
+    fn score_targets(
         &self,
         hidden: &Hidden,
         targets: &[Target],
         interrupt: &Interrupt,
-    ) -> Result<Vec<f64>, BackendError> {
-        self.target_nll_with(hidden, targets, Residency::Mapped, interrupt)
+    ) -> Result<Vec<TokenScore>, BackendError> {
+        self.score_targets_with(hidden, targets, Residency::Mapped, interrupt)
     }
 }
 
@@ -371,14 +373,14 @@ impl LayerWindowModel for StreamedCpu<'_> {
             .logits_with(head_rows, vocab, Residency::Streamed, interrupt)
     }
 
-    fn target_nll(
+    fn score_targets(
         &self,
         hidden: &Hidden,
         targets: &[Target],
         interrupt: &Interrupt,
-    ) -> Result<Vec<f64>, BackendError> {
+    ) -> Result<Vec<TokenScore>, BackendError> {
         self.0
-            .target_nll_with(hidden, targets, Residency::Streamed, interrupt)
+            .score_targets_with(hidden, targets, Residency::Streamed, interrupt)
     }
 }
 

@@ -30,6 +30,26 @@ pub(super) fn load(gguf: &Gguf, matrix: &Matrix) -> Result<Packed, BackendError>
     Ok(packed)
 }
 
+/// Decodes the rows `ids` of a matrix into panels, on one thread.
+pub(super) fn gather(
+    gguf: &Gguf,
+    matrix: &Matrix,
+    ids: impl ExactSizeIterator<Item = usize>,
+) -> Result<Packed, BackendError> {
+    let n_in = matrix.n_in;
+    let blocks = matrix.data(gguf);
+    let mut rows = vec![0.0f32; ids.len() * n_in];
+    let mut packed = Packed::zeros(n_in, ids.len());
+    for (row, id) in rows.chunks_exact_mut(n_in).zip(ids) {
+        quant::dequantize(matrix.ty, blocks.row(id), row)?;
+    }
+    let panels = packed.panels_mut_serial();
+    for (panel, rows) in panels.zip(rows.chunks(PANEL * n_in)) {
+        gemm::pack_rows(panel, rows, n_in, n_in);
+    }
+    Ok(packed)
+}
+
 /// A loaded matrix with its bias.
 pub(super) struct LoadedLinear<'m> {
     weight: Packed,

@@ -13,7 +13,9 @@ use super::checkpoint::CheckpointOptions;
 use super::geometry::{Window, WindowPlan};
 use super::layered::{LayerPasses, Layered, score_targets, targets};
 use super::score::{Batch, EvalError, Feed, Passes, Progress, WindowScore, locate, run_passes};
-use crate::backend::{BackendError, Hidden, Interrupt, LayerWindowModel, Stage, Target};
+use crate::backend::{
+    BackendError, Hidden, Interrupt, LayerWindowModel, Stage, Target, TokenScore,
+};
 
 /// Vocabulary entries whose logits are made at a time.
 const RUN: usize = 2048;
@@ -166,7 +168,7 @@ impl PairPasses<'_> {
     }
 
     /// The last pass of both.
-    fn compare(&mut self, batch: &Batch) -> Result<Option<Vec<Vec<f64>>>, EvalError> {
+    fn compare(&mut self, batch: &Batch) -> Result<Option<Vec<Vec<TokenScore>>>, EvalError> {
         let sequences = batch.sequences();
         let targets = targets(&sequences);
         let rows: Vec<usize> = targets.iter().map(|t| t.row).collect();
@@ -175,7 +177,7 @@ impl PairPasses<'_> {
             return Ok(None);
         };
         // First, since it looks for values that are not finite.
-        let nll = score_targets(head, &hidden, &sequences, self.interrupt)?;
+        let scores = score_targets(head, &hidden, &sequences, self.interrupt)?;
         let model = Side {
             rows: head.head_rows(&hidden, &rows),
             head,
@@ -207,16 +209,16 @@ impl PairPasses<'_> {
                 run.with_stored(&stored.rows(batch.windows)?)?
             }
         };
-        let each = klds.iter().zip(nll.iter().flatten());
-        self.tokens.extend(each.map(|(row, &nll)| TokenKld {
+        let each = klds.iter().zip(scores.iter().flatten());
+        self.tokens.extend(each.map(|(row, score)| TokenKld {
             nll_base: row.nll_base,
-            nll,
+            nll: score.nll,
             kld: row.kld,
             kld_least: row.least,
             kld_variance: row.variance,
             same_top: row.same_top,
         }));
-        Ok(Some(nll))
+        Ok(Some(scores))
     }
 }
 
@@ -238,7 +240,11 @@ impl Passes for PairPasses<'_> {
         model.map_or(Ok(()), |pass| self.model.begin(pass))
     }
 
-    fn batch(&mut self, pass: usize, batch: &Batch) -> Result<Option<Vec<Vec<f64>>>, EvalError> {
+    fn batch(
+        &mut self,
+        pass: usize,
+        batch: &Batch,
+    ) -> Result<Option<Vec<Vec<TokenScore>>>, EvalError> {
         match (self.turn(pass), &mut self.base) {
             (Turn::Base(pass), BasePasses::Model(base)) => {
                 let advanced = base.advance(pass, batch);
@@ -370,12 +376,16 @@ impl Passes for SavePasses<'_> {
         self.model.begin(pass)
     }
 
-    fn batch(&mut self, pass: usize, batch: &Batch) -> Result<Option<Vec<Vec<f64>>>, EvalError> {
+    fn batch(
+        &mut self,
+        pass: usize,
+        batch: &Batch,
+    ) -> Result<Option<Vec<Vec<TokenScore>>>, EvalError> {
         let Some((hidden, head)) = self.model.advance(pass, batch)? else {
             return Ok(None);
         };
         let sequences = batch.sequences();
-        let nll = score_targets(head, &hidden, &sequences, self.interrupt)?;
+        let scores = score_targets(head, &hidden, &sequences, self.interrupt)?;
         let n_vocab = head.n_vocab();
         let at_once = (ROWS_BYTES / (size_of::<f32>() * n_vocab)).max(1);
         let targets = targets(&sequences);
@@ -399,6 +409,6 @@ impl Passes for SavePasses<'_> {
             }
             self.sink.put(window, &encoded)?;
         }
-        Ok(Some(nll))
+        Ok(Some(scores))
     }
 }
