@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::input::LoadedModel;
 use super::sweep::RunError;
+use crate::backend::Numerics;
 use crate::corpus::{CorpusTokens, DEFAULT_CHUNK, TokenCache};
 use crate::plan::ModelSpec;
 use crate::tokenizer;
@@ -33,7 +34,8 @@ pub(super) struct ModelCache {
     disk: TokenCache,
 }
 
-type ModelKey = (PathBuf, tokenizer::Options);
+/// A model's file, how it is tokenized and how it is multiplied.
+type ModelKey = (PathBuf, tokenizer::Options, Numerics);
 
 impl ModelCache {
     fn new(cache_dir: &Path) -> Self {
@@ -54,18 +56,18 @@ impl ModelCache {
     /// together, so one of them is in memory at a time.
     pub fn get(
         &mut self,
-        model: &ModelSpec,
+        (model, numerics): (&ModelSpec, Numerics),
         corpus: &Path,
         n_threads: usize,
     ) -> Result<(&LoadedModel, Arc<CorpusTokens>), RunError> {
-        let key = (model.path.clone(), model.tokenizer_options());
+        let key = (model.path.clone(), model.tokenizer_options(), numerics);
         let loaded = match self.model.take() {
             Some((old, loaded)) if old == key => loaded,
             old => {
                 // Its memory is wanted for the next one.
                 drop(old);
                 self.tokens.clear();
-                LoadedModel::open(&key.0, &key.1, n_threads)?
+                LoadedModel::open(&key.0, &key.1, n_threads)?.with_numerics(key.2)?
             }
         };
         let (_, loaded) = self.model.insert((key, loaded));

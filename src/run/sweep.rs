@@ -219,7 +219,11 @@ impl Sweep<'_> {
             run: run_cache,
             base: base_cache,
         } = cache;
-        let (loaded, tokens) = run_cache.get(&spec.model, &spec.corpus.path, self.n_threads)?;
+        let (loaded, tokens) = run_cache.get(
+            (&spec.model, spec.numerics),
+            &spec.corpus.path,
+            self.n_threads,
+        )?;
         let p = &mut row.provenance;
         p.model_type = model_type(&loaded.model.gguf);
         p.architecture.clone_from(&loaded.model.architecture);
@@ -241,7 +245,11 @@ impl Sweep<'_> {
         let compared = match (&spec.base, kld) {
             (Some(base), Some(kld)) => {
                 kld.tokens_sha256.clone_from(&p.tokens_sha256);
-                let cache = base_cache.get(&base.model, &spec.corpus.path, self.n_threads);
+                let cache = base_cache.get(
+                    (&base.model, base.numerics),
+                    &spec.corpus.path,
+                    self.n_threads,
+                );
                 let compared = cache.and_then(|(base_model, base_tokens)| {
                     let base_bos = window_bos(base_model, spec)?;
                     check_same_text((&base_tokens.ids, base_bos), (&tokens.ids, bos))?;

@@ -1,5 +1,7 @@
 use serde_json::Value as Json;
 
+use pplx::gguf::BlockType;
+
 use crate::project::{Ended, Project, number};
 use crate::support::tiny::{Tiny, text};
 
@@ -181,6 +183,37 @@ fn an_experiment_compares_with_its_base() {
     let error = run(&["--resume"]).bad(1);
     let want = "x.kld.csv:2: column 'kld' holds a number, but the status is 'failed: so'";
     assert!(error.contains(want), "{error}");
+}
+
+/// A base has the arithmetic that its key names, not its run's.
+#[test]
+fn numerics_of_the_base() {
+    let project = Project::new();
+    let model = Tiny::wide_llama().quantized(BlockType::Q4_1);
+    model.write(project.path("m/wide.gguf")).unwrap();
+    project.write(
+        "experiments/x.toml",
+        "name = \"x\"\n[sweep]\ncorpora = [\"c/t.txt\"]\ncontexts = [32]\n\
+         numerics = [\"exact\", \"q8\"]\n[limits]\nwindows = 6\n[[models]]\n\
+         path = \"m/wide.gguf\"\n[kld]\nbase = \"wide/t.txt/32/sw-s32-p17/cpu/q8\"\n",
+    );
+    project.pplx(&["run", "experiments/x.toml"]).good();
+    let runs = project.lines("results/x.csv");
+    let ppl = |numerics: &str| {
+        let row = runs.iter().find(|r| r["numerics"] == numerics).unwrap();
+        number(row, "ppl")
+    };
+    let klds = project.lines("results/x.kld.csv");
+    assert_eq!(klds.len(), 1);
+    assert!(klds[0]["key"].ends_with("/exact"), "{klds:?}");
+    let close = |column: &str, want: f64| {
+        let got = number(&klds[0], column);
+        assert!((got - want).abs() < 1e-9 * want, "{column} {got} {want}");
+    };
+    close("ppl", ppl("exact"));
+    close("ppl_base", ppl("q8"));
+    assert_ne!(ppl("exact"), ppl("q8"));
+    assert!(number(&klds[0], "kld") > 0.0);
 }
 
 /// A base that reads other tokens leaves the run's own figures alone.

@@ -6,12 +6,12 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::Residency;
-use super::gemm::{self, PANEL, Packed, Product};
+use super::gemm::PANEL;
 use super::isa::Isa;
 use super::math::{self, LogSumExp};
-use super::{norm, weights};
+use super::norm;
+use super::weights::{Source, Weight};
 use crate::backend::{BackendError, Interrupt, Target, TokenScore};
-use crate::gguf::Gguf;
 use crate::model::Head;
 
 /// Vocabulary entries decoded at a time.
@@ -23,7 +23,7 @@ const ROWS: usize = 56;
 struct Run<'a> {
     head: &'a Head,
     vocab: Range<usize>,
-    weight: Packed,
+    weight: Weight,
 }
 
 impl<'a> Run<'a> {
@@ -36,15 +36,15 @@ impl<'a> Run<'a> {
     }
 
     fn load(
-        gguf: &Gguf,
+        source: Source,
         head: &'a Head,
         vocab: Range<usize>,
         residency: Residency,
     ) -> Result<Self, BackendError> {
         let rows = head.weight.rows(vocab.start, vocab.len());
-        let weight = weights::load(gguf, &rows)?;
+        let weight = Weight::load(source, &rows)?;
         if residency == Residency::Streamed {
-            rows.release(gguf);
+            rows.release(source.gguf);
         }
         Ok(Self {
             head,
@@ -53,13 +53,10 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The logits of the run for `n_rows` normed rows, into `out`, whose rows are
-    /// `stride` apart.
-    fn logits(&self, isa: Isa, rows: &[f32], n_rows: usize, out: &mut [f32], stride: usize) {
-        let n = self.vocab.len();
-        gemm::multiply(isa, Product::full(rows, n_rows, &self.weight), out, stride);
-        for logits in out.chunks_mut(stride).take(n_rows) {
-            let logits = &mut logits[..n];
+    /// The logits of the run for normed rows, `rows × vocab`.
+    fn logits(&self, isa: Isa, rows: &[f32], out: &mut [f32]) {
+        self.weight.multiply(isa, rows, out);
+        for logits in out.chunks_exact_mut(self.vocab.len()) {
             if let Some(bias) = &self.head.bias {
                 math::add(isa, logits, &bias.values[self.vocab.clone()]);
             }
@@ -89,7 +86,7 @@ pub(super) fn normed_rows(isa: Isa, head: &Head, hidden: &[f32], rows: &[usize])
 /// The logits of a part of the vocabulary for normed rows, `rows × vocab`.
 pub(super) fn logits(
     isa: Isa,
-    gguf: &Gguf,
+    source: Source,
     head: &Head,
     rows: &[f32],
     vocab: Range<usize>,
@@ -102,13 +99,21 @@ pub(super) fn logits(
     }
     for part in Run::cut(vocab.clone()) {
         interrupt.check()?;
-        let run = Run::load(gguf, head, part, residency)?;
-        let first = run.vocab.start - vocab.start;
+        let (first, n_run) = (part.start - vocab.start, part.len());
+        let run = Run::load(source, head, part, residency)?;
         out.par_chunks_mut(ROWS * width)
             .zip(rows.par_chunks(ROWS * n))
-            .for_each(|(out, rows)| {
-                run.logits(isa, rows, rows.len() / n, &mut out[first..], width);
-            });
+            .for_each_init(
+                || vec![0.0f32; ROWS * n_run],
+                |logits, (out, rows)| {
+                    let logits = &mut logits[..rows.len() / n * n_run];
+                    run.logits(isa, rows, logits);
+                    let each = out.chunks_exact_mut(width);
+                    for (out, logits) in each.zip(logits.chunks_exact(n_run)) {
+                        out[first..][..n_run].copy_from_slice(logits);
+                    }
+                },
+            );
     }
     Ok(out)
 }
@@ -117,7 +122,7 @@ pub(super) fn logits(
 /// not finite. `hidden` rows have the norm's width.
 pub(super) fn score_targets(
     isa: Isa,
-    gguf: &Gguf,
+    source: Source,
     head: &Head,
     hidden: &[f32],
     targets: &[Target],
@@ -126,22 +131,23 @@ pub(super) fn score_targets(
     let n = head.weight.n_in;
     let numbers: Vec<usize> = targets.iter().map(|t| t.row).collect();
     let rows = normed_rows(isa, head, hidden, &numbers);
-    let own = target_logits(isa, gguf, head, &rows, targets)?;
+    let own = target_logits(isa, source, head, &rows, targets)?;
     if residency == Residency::Streamed {
-        head.weight.release(gguf);
+        head.weight.release(source.gguf);
     }
     let mut sums = vec![LogSumExp::default(); targets.len()];
     for vocab in Run::cut(0..head.weight.n_out) {
         interrupt.check()?;
         let n_run = vocab.len();
-        let run = Run::load(gguf, head, vocab, residency)?;
+        let run = Run::load(source, head, vocab, residency)?;
         sums.par_chunks_mut(ROWS)
             .zip(rows.par_chunks(ROWS * n))
             .zip(own.par_chunks(ROWS))
             .for_each_init(
                 || vec![0.0f32; ROWS * n_run],
                 |logits, ((sums, rows), own)| {
-                    run.logits(isa, rows, own.len(), logits, n_run);
+                    let logits = &mut logits[..own.len() * n_run];
+                    run.logits(isa, rows, logits);
                     let each = sums.iter_mut().zip(own);
                     for ((lse, &own), logits) in each.zip(logits.chunks_exact(n_run)) {
                         math::log_sum_exp(isa, lse, logits, own);
@@ -168,7 +174,7 @@ pub(super) fn score_targets(
 /// bits that the walk yields.
 fn target_logits(
     isa: Isa,
-    gguf: &Gguf,
+    source: Source,
     head: &Head,
     rows: &[f32],
     targets: &[Target],
@@ -181,10 +187,11 @@ fn target_logits(
             || vec![0.0f32; PANEL * PANEL],
             |products, ((own, rows), targets)| {
                 let ids = targets.iter().map(|t| t.id as usize);
-                let w = weights::gather(gguf, &head.weight, ids.clone())?;
-                gemm::multiply(isa, Product::full(rows, own.len(), &w), products, PANEL);
+                let w = Weight::gather(source, &head.weight, ids.clone())?;
+                let n = own.len();
+                w.multiply(isa, rows, &mut products[..n * n]);
                 // Row i against target i.
-                let diagonal = products.iter().step_by(PANEL + 1);
+                let diagonal = products.iter().step_by(n + 1);
                 for ((own, x), id) in own.iter_mut().zip(diagonal).zip(ids) {
                     *own = *x;
                     if let Some(bias) = &head.bias {

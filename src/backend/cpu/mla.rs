@@ -7,10 +7,9 @@ use super::isa::Isa;
 use super::rope::RopeTable;
 use super::scratch::{Scratch, room};
 use super::times::Part;
-use super::weights::LoadedLinear;
+use super::weights::{LoadedLinear, Source};
 use super::{math, norm};
 use crate::backend::BackendError;
-use crate::gguf::Gguf;
 use crate::model::{Linear, Mla, MlaKv, MlaQuery, Norm};
 
 enum LoadedQuery<'m> {
@@ -18,6 +17,8 @@ enum LoadedQuery<'m> {
     LowRank(LoadedLinear<'m>, &'m Norm, LoadedLinear<'m>),
 }
 
+// A few values a layer: boxes would only cost readers.
+#[allow(clippy::large_enum_variant)]
 enum LoadedKv<'m> {
     Absorbed {
         k: Vec<LoadedLinear<'m>>,
@@ -39,8 +40,8 @@ pub(super) struct LoadedMla<'m> {
 }
 
 impl<'m> LoadedMla<'m> {
-    pub fn load(gguf: &Gguf, spec: &'m Mla, rope: Arc<RopeTable>) -> Result<Self, BackendError> {
-        let load = |l: &'m Linear| LoadedLinear::load(gguf, l);
+    pub fn load(source: Source, spec: &'m Mla, rope: Arc<RopeTable>) -> Result<Self, BackendError> {
+        let load = |l: &'m Linear| LoadedLinear::load(source, l);
         let all = |ls: &'m [Linear]| ls.iter().map(load).collect::<Result<Vec<_>, _>>();
         Ok(Self {
             spec,

@@ -209,7 +209,7 @@ fn multiply_part(isa: Isa, p: Product, adds: bool, out: &mut [f32], out_stride: 
                 },
             ),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => in_tiles(
+            Level::Avx512 | Level::Avx512Vnni => in_tiles(
                 tile,
                 avx512::ROWS,
                 out,
