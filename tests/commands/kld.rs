@@ -195,7 +195,7 @@ fn numerics_of_the_base() {
         "experiments/x.toml",
         "name = \"x\"\n[sweep]\ncorpora = [\"c/t.txt\"]\ncontexts = [32]\n\
          numerics = [\"exact\", \"q8\"]\n[limits]\nwindows = 6\n[[models]]\n\
-         path = \"m/wide.gguf\"\n[kld]\nbase = \"wide/t.txt/32/sw-s32-p17/cpu/q8\"\n",
+         path = \"m/wide.gguf\"\n[kld]\nbase = \"wide/t.txt/32/sw-s32-p17/cpu/q8/w6\"\n",
     );
     project.pplx(&["run", "experiments/x.toml"]).good();
     let runs = project.lines("results/x.csv");
@@ -205,7 +205,7 @@ fn numerics_of_the_base() {
     };
     let klds = project.lines("results/x.kld.csv");
     assert_eq!(klds.len(), 1);
-    assert!(klds[0]["key"].ends_with("/exact"), "{klds:?}");
+    assert!(klds[0]["key"].ends_with("/exact/w6"), "{klds:?}");
     let close = |column: &str, want: f64| {
         let got = number(&klds[0], column);
         assert!((got - want).abs() < 1e-9 * want, "{column} {got} {want}");
