@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use super::Failure;
-use crate::experiment::Experiment;
-use crate::results::Gate;
+use super::gate::GateArgs;
 use crate::results::diff::{Diff, Side};
 
 #[derive(clap::Args)]
@@ -25,21 +24,8 @@ pub struct Args {
     /// The results that changed
     #[arg(value_name = "B.csv")]
     b: PathBuf,
-    /// Largest change of the perplexity in percent, in either direction
-    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
-    max_delta_pct: Option<f64>,
-    /// Largest difference in standard errors, in either direction
-    #[arg(long, value_name = "SIGMA", allow_negative_numbers = true)]
-    max_sigma: Option<f64>,
-    /// Fail changes whose p, adjusted for the number of rows, is below this
-    #[arg(long, value_name = "LEVEL", allow_negative_numbers = true)]
-    significance: Option<f64>,
-    /// Changes of ln PPL up to this size mean nothing
-    #[arg(long, value_name = "NATS")]
-    noise_floor: Option<f64>,
-    /// Take the bounds of this experiment's [gate] where no option sets one
-    #[arg(long, value_name = "FILE")]
-    experiment: Option<PathBuf>,
+    #[command(flatten)]
+    gate: GateArgs,
     /// Print percentiles, and the windows and tokens that moved most (text only)
     #[arg(long)]
     details: bool,
@@ -57,19 +43,10 @@ enum Format {
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
-    let declared = match &args.experiment {
-        Some(file) => Experiment::load(file, &[]).map_err(Failure::usage)?.gate,
-        None => Gate::default(),
-    };
-    let gate = Gate {
-        max_delta_pct: args.max_delta_pct.or(declared.max_delta_pct),
-        max_sigma: args.max_sigma.or(declared.max_sigma),
-        significance: args.significance.or(declared.significance),
-    };
-    gate.check().map_err(Failure::usage)?;
+    let gate = args.gate.gate()?;
     let a = Side::load(&args.a).map_err(Failure::usage)?;
     let b = Side::load(&args.b).map_err(Failure::usage)?;
-    let diff = Diff::new(&a, &b, gate, &|_| args.noise_floor);
+    let diff = Diff::new(&a, &b, gate, &|_| args.gate.noise_floor);
     let bytes = match args.format {
         Format::Text => diff.to_text(args.details).into_bytes(),
         Format::Markdown => diff.to_markdown().into_bytes(),

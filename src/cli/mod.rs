@@ -8,11 +8,13 @@ use clap::{Parser, Subcommand};
 mod control;
 mod diff;
 mod fetch;
+mod gate;
 mod inputs;
 mod inspect;
 mod kld;
 mod plan;
 mod progress;
+mod report;
 mod run;
 mod score;
 mod tokenize;
@@ -38,6 +40,8 @@ enum Verb {
     Plan(plan::Args),
     /// Compare two result tables and gate on the difference.
     Diff(diff::Args),
+    /// Write result tables as a page for reviewers, and as Markdown.
+    Report(report::Args),
     /// Score one model on one corpus, with llama-perplexity's habits.
     Score(score::Args),
     /// Compare a model's distributions with a base's: KL divergence.
@@ -81,6 +85,7 @@ pub fn main() -> ExitCode {
         Verb::Run(a) => run::run(a),
         Verb::Plan(a) => plan::run(a),
         Verb::Diff(a) => diff::run(a),
+        Verb::Report(a) => report::run(a),
         Verb::Score(a) => score::run(a),
         Verb::Kld(a) => kld::run(a),
         Verb::Tokenize(a) => tokenize::run(a),

@@ -8,6 +8,7 @@ mod gate;
 mod kld;
 pub mod kld_format;
 mod kld_row;
+pub(crate) mod markdown;
 mod paired;
 pub mod record;
 pub mod render;
@@ -16,7 +17,7 @@ pub(crate) mod schema;
 mod tables;
 mod tokens;
 
-pub use csv_file::CsvError;
+pub use csv_file::{CsvError, write_atomic};
 pub use gate::{Gate, Measured};
 pub use kld::{KldFigures, Sampling};
 pub use kld_row::{KldOutcome, KldRow, KldSummary};

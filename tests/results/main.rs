@@ -1,7 +1,9 @@
 //! Result tables and `pplx diff`, through the public interface.
 
+mod browser;
 mod diff;
 mod records;
+mod report;
 mod support;
 mod tables;
 mod verdicts;

@@ -23,7 +23,7 @@ const ROWS: usize = 56;
 struct Run<'a> {
     head: &'a Head,
     vocab: Range<usize>,
-    weight: Weight,
+    weight: Weight<'a>,
 }
 
 impl<'a> Run<'a> {
@@ -42,7 +42,7 @@ impl<'a> Run<'a> {
         residency: Residency,
     ) -> Result<Self, BackendError> {
         let rows = head.weight.rows(vocab.start, vocab.len());
-        let weight = Weight::load(source, &rows)?;
+        let weight = Weight::decode(source, &rows)?;
         if residency == Residency::Streamed {
             rows.release(source.gguf);
         }

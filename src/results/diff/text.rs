@@ -1,7 +1,8 @@
 //! A [`Diff`] as text and Markdown.
 
-use super::{Diff, Difference, Verdict};
-use crate::results::render::{one_line, ppl, probability, signed};
+use super::{Diff, DiffRow, Difference, Verdict};
+use crate::results::markdown::{self, code};
+use crate::results::render::{delta_ln_ppl, one_line, percent, ppl, probability, signed, small};
 use crate::results::{MovedScore, Paired, TokenComparison};
 use crate::stats::{Estimate, PERCENTILES};
 
@@ -80,19 +81,26 @@ impl Diff {
 
     /// A table for a pull request.
     pub fn to_markdown(&self) -> String {
-        let mut out = format!(
-            "**{}**\n\nA: `{}`, B: `{}`\n",
+        let out = format!(
+            "**{}**\n\nA: {}, B: {}\n",
             self.summary(),
-            self.a.display(),
-            self.b.display()
+            code(&self.a.display().to_string()),
+            code(&self.b.display().to_string())
         );
         if self.rows.is_empty() {
             return out;
         }
-        out += "\n| run | PPL A | PPL B | Δ % | Δ ln PPL (paired) | t | p (adjusted) | same top | \
+        out + "\n" + &Self::markdown_table(&self.rows)
+    }
+
+    /// Rows as a Markdown table.
+    pub fn markdown_table<'r>(rows: impl IntoIterator<Item = &'r DiffRow>) -> String {
+        let mut out =
+            "| run | PPL A | PPL B | Δ % | Δ ln PPL (paired) | t | p (adjusted) | same top | \
                 Δp RMS | verdict |\n\
-                | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n";
-        for row in &self.rows {
+                | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n"
+                .to_owned();
+        for row in rows {
             let mut cells = [const { String::new() }; 8];
             if let Some(d) = &row.difference {
                 cells[0] = ppl(d.a.0, d.a.1);
@@ -100,7 +108,7 @@ impl Diff {
                 cells[2] = signed(d.delta_pct, 4);
                 match &d.paired {
                     Ok(p) => {
-                        cells[3] = format!("{} ± {}", signed(p.mean, 6), small(p.se));
+                        cells[3] = format!("{} ± {}", delta_ln_ppl(p.mean, p.se), small(p.se));
                         cells[4] = signed(p.t(), 2);
                     }
                     Err(_) => {
@@ -121,13 +129,12 @@ impl Diff {
                 .chain(changed.map(|c| format!("changed {c}")))
                 .collect();
             if !remarks.is_empty() {
-                verdict += &format!(": {}", remarks.join("; "));
+                verdict += &format!(": {}", markdown::text(&remarks.join("; ")));
             }
             out += &format!(
-                "| {} | {} | {} |\n",
-                cell(&row.key),
-                cells.join(" | "),
-                cell(&verdict)
+                "| {} | {} | {verdict} |\n",
+                code(&row.key),
+                cells.join(" | ")
             );
         }
         out
@@ -149,7 +156,7 @@ fn compact(d: &Difference) -> Vec<String> {
             lines.push(format!(
                 "paired, {} windows: Δ ln PPL {} ± {}, t {}   (unpaired σ {unpaired})",
                 p.windows,
-                signed(p.mean, 6),
+                delta_ln_ppl(p.mean, p.se),
                 small(p.se),
                 signed(p.t(), 2)
             ));
@@ -274,32 +281,6 @@ fn estimate(e: Estimate, decimals: usize) -> String {
     }
 }
 
-/// A share with its error, in percent.
-fn percent(e: Estimate, decimals: usize) -> String {
-    match e.se {
-        Some(se) => format!(
-            "{:.decimals$} ± {:.decimals$} %",
-            100.0 * e.value,
-            100.0 * se
-        ),
-        None => format!("{:.decimals$} %", 100.0 * e.value),
-    }
-}
-
-/// A size, such as an error's.
-fn small(x: f64) -> String {
-    if x == 0.0 {
-        "0".to_owned()
-    } else {
-        format!("{x:.1e}")
-    }
-}
-
 fn sigma_text(sigma: Option<f64>) -> String {
     sigma.map_or_else(|| "-".to_owned(), |s| signed(s, 2))
-}
-
-/// Text inside a cell of a Markdown table.
-fn cell(text: &str) -> String {
-    one_line(text).replace('|', "\\|")
 }

@@ -345,7 +345,7 @@ mod tests {
             let w_packed = packed(&w, n_in, n_out);
             for isa in Isa::available() {
                 let mut out = vec![f32::NAN; n_rows * n_out];
-                multiply_wide(isa, &x, &w_packed, &mut out);
+                multiply_wide(isa, &x, &w_packed, &mut out, n_out);
                 for (i, got) in out.iter().enumerate() {
                     let (r, o) = (i / n_out, i % n_out);
                     let terms = x[r * n_in..][..n_in].iter().zip(&w[o * n_in..][..n_in]);
