@@ -40,6 +40,8 @@ pub struct Experiment {
     pub excludes: Vec<Located<Exclude>>,
     pub reference_files: Vec<Located<String>>,
     pub gate: Gate,
+    /// What `[kld]` compares runs with: a model's name, or a run's key.
+    pub kld_base: Option<Located<String>>,
 }
 
 /// The axes of the sweep; runs are their product with the models.

@@ -16,7 +16,7 @@ use crate::eval::Limits;
 use crate::fetch::parse_source;
 use crate::results::Gate;
 
-pub(super) const TOP_KEYS: [&str; 9] = [
+pub(super) const TOP_KEYS: [&str; 10] = [
     "name",
     "description",
     "sweep",
@@ -26,6 +26,7 @@ pub(super) const TOP_KEYS: [&str; 9] = [
     "exclude",
     "reference",
     "gate",
+    "kld",
 ];
 const MODE_NAMES: [&str; 4] = [
     "sliding-window",
@@ -77,6 +78,7 @@ pub(super) fn decode(path: &Path, layers: &Layers) -> Result<Experiment, Diagnos
             None => Vec::new(),
         },
         gate: gate(&mut d, &top),
+        kld_base: kld_base(&mut d, &top),
     };
     d.finish(experiment)
 }
@@ -536,4 +538,17 @@ fn gate<'a>(d: &mut Decoder<'a>, top: &Table<'a>) -> Gate {
         max_sigma: optional(d, &table, "max_sigma", |d, n| d.non_negative(n)),
         significance: optional(d, &table, "significance", |d, n| d.level(n)),
     }
+}
+
+fn kld_base<'a>(d: &mut Decoder<'a>, top: &Table<'a>) -> Option<Located<String>> {
+    let node = top.get("kld")?;
+    let table = d.table(&node, "[kld]", &["base"])?;
+    let Some(base) = table.get("base") else {
+        d.error(
+            &node,
+            "[kld] has no 'base': it names the model, or the run, that others are compared with",
+        );
+        return None;
+    };
+    d.located_string(&base)
 }

@@ -5,6 +5,9 @@
 pub(crate) mod csv_file;
 pub mod diff;
 mod gate;
+mod kld;
+pub mod kld_format;
+mod kld_row;
 pub(crate) mod markdown;
 mod paired;
 pub mod record;
@@ -16,6 +19,8 @@ mod tokens;
 
 pub use csv_file::{CsvError, write_atomic};
 pub use gate::{Gate, Measured};
+pub use kld::{KldFigures, Sampling};
+pub use kld_row::{KldOutcome, KldRow, KldSummary};
 pub use paired::{MovedWindow, Paired, moved_windows, paired};
 pub use record::{Record, RecordError, RecordFolder};
 pub use row::{Comparison, Figures, Outcome, Provenance, ResultRow, TimingRow, WindowRow};

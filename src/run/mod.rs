@@ -1,14 +1,20 @@
 //! Running: models are loaded, corpora tokenized, windows scored, and figures
 //! made of it. `pplx run` does this for each run of a plan, `pplx score` for one.
 
+mod against;
+mod cache;
 mod host;
 mod input;
 mod measure;
 mod sweep;
 
+pub use against::{AgainstError, check_same_text, check_stored};
 pub use host::{Clock, peak_rss_mib};
 pub use input::{InputError, LoadedModel, model_type};
-pub use measure::{Control, MeasureError, Measurement, Observation, Settings, measure};
+pub use measure::{
+    BaseInput, Control, MeasureError, Measurement, Observation, Settings, measure, measure_against,
+    measure_saving,
+};
 pub use sweep::{Reporter, Summary, Sweep, SweepError};
 
 /// Name and version, as in result tables, and the GPU where one computes: it rounds

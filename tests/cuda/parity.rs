@@ -1,14 +1,14 @@
 //! The CPU is the judge: per-token NLLs of every architecture.
 
 use pplx::backend::cuda::Precision;
-use pplx::backend::{Device, Partition, TokenScore};
+use pplx::backend::{BackendError, Device, Interrupt, LayerWindowModel, Partition, TokenScore};
 use pplx::eval::{Geometry, Mode, WindowScore};
 use pplx::model::Model;
 
-use crate::cases::{CASES, GEOMETRY, bos, tokens};
+use crate::cases::{CASES, GEOMETRY, bos, by_name, tokens};
 use crate::cuda_standin::standin;
 use crate::harness::{Both, Text, difference};
-use crate::support::{SMOLLM2, ids, model, shared};
+use crate::support::{SMOLLM2, ids, model, shared, tiny};
 
 /// Nats a token.
 const BOUND: f64 = 2e-4;
@@ -123,4 +123,29 @@ fn smollm2() {
     let max = error(&both, text);
     println!("max {max:.2e}");
     assert!(max < BOUND, "{max:e}");
+}
+
+/// Logits for comparisons of two models: any part of the vocabulary.
+#[test]
+fn logits() {
+    let Some(_standin) = standin() else { return };
+    for name in ["llama", "gemma2", "gpt2"] {
+        let both = Both::tiny(&(by_name(name).build)());
+        let ids = tiny::ids(24);
+        let hidden = both.cpu.embed(&[&ids], 24).unwrap();
+        let rows = both.cpu.head_rows(&hidden, &[0, 7, 23]);
+        assert_eq!(both.cuda.head_rows(&hidden, &[0, 7, 23]), rows);
+        let n = both.cpu.n_vocab();
+        for vocab in [0..n, 3..n - 1, 5..6, n..n] {
+            let interrupt = Interrupt::default();
+            let want = both.cpu.logits(&rows, vocab.clone(), &interrupt).unwrap();
+            let got = both.cuda.logits(&rows, vocab.clone(), &interrupt).unwrap();
+            assert_eq!((want.len(), got.len()), (3 * vocab.len(), 3 * vocab.len()));
+            for (want, got) in want.iter().zip(&got) {
+                assert!((want - got).abs() < 1e-5, "{name}: {got} for {want}");
+            }
+        }
+        let beyond = both.cuda.logits(&rows, 0..n + 1, &Interrupt::default());
+        assert!(matches!(beyond, Err(BackendError::Vocabulary { .. })));
+    }
 }

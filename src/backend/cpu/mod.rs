@@ -50,6 +50,7 @@ use crate::model::{Model, Rope};
 use crate::quant;
 
 pub(super) use embed::embed;
+pub(super) use head::normed_rows;
 pub use isa::Isa;
 pub use times::{Part, Times};
 
@@ -205,6 +206,26 @@ impl CpuModel {
         }))
     }
 
+    fn logits_with(
+        &self,
+        head_rows: &[f32],
+        vocab: Range<usize>,
+        residency: Residency,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<f32>, BackendError> {
+        let n_vocab = self.n_vocab();
+        if vocab.start > vocab.end || vocab.end > n_vocab {
+            return Err(BackendError::Vocabulary {
+                found: vocab,
+                n_vocab,
+            });
+        }
+        let (source, head) = (self.source(), &self.model.head);
+        let how = (residency, interrupt);
+        self.threads
+            .install(|| head::logits(self.isa, source, head, head_rows, vocab, how))
+    }
+
     fn score_targets_with(
         &self,
         hidden: &Hidden,
@@ -294,6 +315,21 @@ impl LayerWindowModel for CpuModel {
         self.layers_with(range, Residency::Mapped)
     }
 
+    fn head_rows(&self, hidden: &Hidden, rows: &[usize]) -> Vec<f32> {
+        let head = &self.model.head;
+        self.threads
+            .install(|| head::normed_rows(self.isa, head, &hidden.data, rows))
+    }
+
+    fn logits(
+        &self,
+        head_rows: &[f32],
+        vocab: Range<usize>,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<f32>, BackendError> {
+        self.logits_with(head_rows, vocab, Residency::Mapped, interrupt)
+    }
+
     fn score_targets(
         &self,
         hidden: &Hidden,
@@ -332,6 +368,20 @@ impl LayerWindowModel for StreamedCpu<'_> {
 
     fn layers(&self, range: Range<usize>) -> Result<Box<dyn LayerWindow + '_>, BackendError> {
         self.0.layers_with(range, Residency::Streamed)
+    }
+
+    fn head_rows(&self, hidden: &Hidden, rows: &[usize]) -> Vec<f32> {
+        self.0.head_rows(hidden, rows)
+    }
+
+    fn logits(
+        &self,
+        head_rows: &[f32],
+        vocab: Range<usize>,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<f32>, BackendError> {
+        self.0
+            .logits_with(head_rows, vocab, Residency::Streamed, interrupt)
     }
 
     fn score_targets(
@@ -404,10 +454,16 @@ impl LayerWindow for CpuLayers<'_> {
                     // A layer of a large model may take a batch many seconds.
                     interrupt.check()?;
                     scratch.with(together, |s| {
-                        layer.apply(*isa, spread, (x, carried), (model.n_embd, from), s);
-                        let scored = &x[from * model.n_embd..];
-                        let place = (sequence, from, model.n_embd);
-                        let finite = embed::check_finite(*isa, scored, place, Stage::Layer(i));
+                        let width = model.n_embd;
+                        let known = layer.apply(*isa, spread, (x, carried), (width, from), s);
+                        let place = (sequence, from, width);
+                        let finite = match known {
+                            true => Ok(()),
+                            false => {
+                                let scored = &x[from * width..];
+                                embed::check_finite(*isa, scored, place, Stage::Layer(i))
+                            }
+                        };
                         s.clock.lap(Part::Rest);
                         finite
                     })

@@ -187,6 +187,27 @@ pub(super) fn head_workspace(head: &LoadedHead, precision: Precision, n_rows: us
     workspace.peak()
 }
 
+/// The same for logits of so many vocabulary entries.
+pub(super) fn logits_workspace(
+    head: &LoadedHead,
+    precision: Precision,
+    n_rows: usize,
+    vocab: Range<usize>,
+) -> u64 {
+    let workspace = Workspace::measuring();
+    let q = Queue {
+        gpu: None,
+        precision,
+    };
+    let _ = head.logits(
+        (&q, &workspace, 0),
+        (&[], n_rows),
+        vocab,
+        &Interrupt::default(),
+    );
+    workspace.peak()
+}
+
 /// Adds to an error of a layer window that does not fit how many layers would.
 pub(super) fn advise(error: CudaError, model: &Model, range: &Range<usize>) -> CudaError {
     match error {

@@ -1,6 +1,8 @@
 //! The output head, fused with the softmax: logits live for one tile of the
 //! vocabulary.
 
+use std::ops::Range;
+
 use super::memory::Allocation;
 use super::ops::{Argument, Grid, Queue, Rows, int, launch};
 use super::weights::{LoadedNorm, Mat, Packer, Values};
@@ -113,6 +115,52 @@ impl LoadedHead {
         let mut out = vec![DeviceScore::default(); n];
         q.download(scores, &mut out)?;
         Ok(out.iter().map(score).collect())
+    }
+
+    /// The logits of a part of the vocabulary, `n × vocab`, for `n` rows as the
+    /// output matrix takes them.
+    pub fn logits(
+        &self,
+        (q, workspace, weights): (&Queue, &Workspace, u64),
+        (rows, n): (&[f32], usize),
+        vocab: Range<usize>,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<f32>, BackendError> {
+        let (n_in, width) = (self.weight.n_in, vocab.len());
+        let scope = workspace.scope();
+        let x = scope.buffer(n * n_in);
+        q.upload(x, rows)?;
+        let bias = self.bias.map_or(0, |b| q.values(weights, b).address);
+        let products = scope.buffer(n * TILE.min(width));
+        // Without a device only the workspace's size is wanted.
+        let mut out = vec![0.0f32; if q.gpu.is_some() { n * width } else { 0 }];
+        let mut tile_logits = vec![0.0f32; products.len];
+        for first in vocab.clone().step_by(TILE) {
+            interrupt.check()?;
+            let n_tile = TILE.min(vocab.end - first);
+            let tile = self.weight.rows(first, n_tile);
+            let to = Rows::dense(products, n_tile);
+            q.multiply(&scope, (&tile, weights), Rows::dense(x, n_in), n, to, 1.0)?;
+            launch!(
+                q,
+                finish_logits,
+                q.each(n * n_tile),
+                products.address,
+                bias,
+                int(first),
+                int(n_tile),
+                self.scale,
+                self.softcap.unwrap_or(0.0),
+                (n * n_tile) as i64,
+            )?;
+            let tile_logits = &mut tile_logits[..n * n_tile];
+            q.download(products, tile_logits)?;
+            let rows = out.chunks_exact_mut(width.max(1));
+            for (row, logits) in rows.zip(tile_logits.chunks_exact(n_tile)) {
+                row[first - vocab.start..][..n_tile].copy_from_slice(logits);
+            }
+        }
+        Ok(out)
     }
 
     /// Rows of hidden states on the device, as the output matrix takes them.

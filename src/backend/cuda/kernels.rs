@@ -205,7 +205,7 @@ kernels! {
     multiply_f32, multiply_f16, multiply_bf16, narrow_f16, narrow_bf16,
     add, multiply_by, scale, add_row, multiply_row, scale_rows, sigmoid_gate, apply_function,
     activation, gated_activation, copy_columns, gather_rows, scatter_add_rows, find_not_finite,
-    normalize, rotate, attend, fold_logits, begin_rows, finish_rows, route,
+    normalize, rotate, attend, fold_logits, begin_rows, finish_rows, finish_logits, route,
     convolve, blend_previous, interpolate, scale_by_rate, add_scaled_by_sums,
     scan_mamba1, scan_mamba2, scan_delta_net, scan_rwkv6, scan_rwkv7,
 }

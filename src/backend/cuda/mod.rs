@@ -236,6 +236,43 @@ impl LayerWindowModel for CudaModel {
         }
     }
 
+    /// On the host: a row of the norm costs less than its way there and back.
+    fn head_rows(&self, hidden: &Hidden, rows: &[usize]) -> Vec<f32> {
+        super::cpu::normed_rows(Isa::detect(), &self.model.head, &hidden.data, rows)
+    }
+
+    fn logits(
+        &self,
+        head_rows: &[f32],
+        vocab: Range<usize>,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<f32>, BackendError> {
+        let n_vocab = self.n_vocab();
+        if vocab.start > vocab.end || vocab.end > n_vocab {
+            let found = vocab;
+            return Err(BackendError::Vocabulary { found, n_vocab });
+        }
+        let mut state = self.state();
+        self.load_head(&mut state)?;
+        let n_in = self.model.head.weight.n_in;
+        let mut logits = Vec::with_capacity(head_rows.len() / n_in * vocab.len());
+        for rows in head_rows.chunks(head::ROWS * n_in) {
+            let n = rows.len() / n_in;
+            let Some(layout) = state.head.as_ref().map(|h| &h.layout) else {
+                break;
+            };
+            let bytes = footprint::logits_workspace(layout, self.precision, n, vocab.clone());
+            let workspace = state.workspace(&self.gpu, bytes)?;
+            let Some(head) = &state.head else { break };
+            let place = (&self.queue(), &workspace, head.weights.address());
+            logits.extend(
+                head.layout
+                    .logits(place, (rows, n), vocab.clone(), interrupt)?,
+            );
+        }
+        Ok(logits)
+    }
+
     fn score_targets(
         &self,
         hidden: &Hidden,

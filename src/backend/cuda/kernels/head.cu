@@ -144,6 +144,13 @@ extern "C" __global__ void fold_logits(Row *rows, const float *products, const f
   *row = r;
 }
 
+// Turns products with the ids from `first` on, `n` a row, into logits.
+extern "C" __global__ void finish_logits(float *products, const float *bias, int first, int n,
+                                         float scale, float softcap, i64 total) {
+  const Logits logits = {bias, scale, softcap};
+  EACH(i, total) products[i] = logits.at(products[i], first + (int)(i % n));
+}
+
 // The NLL is NaN where a logit was not finite.
 extern "C" __global__ void finish_rows(Score *scores, const Row *rows, i64 n) {
   EACH(i, n) {
