@@ -156,7 +156,7 @@ fn llama_cpp(job: &Job) -> Option<Peer> {
             .stderr(Stdio::piped())
             .spawn()
             .expect("LLAMA_PERPLEXITY runs");
-        let log = BufReader::new(process.stderr.take()?);
+        let log = BufReader::new(process.stderr.take().expect("it is piped"));
         let (mut begun, mut whole, mut decode) = (None, None, None);
         for line in log.split(b'\n').map_while(Result::ok) {
             let line = String::from_utf8_lossy(&line);
