@@ -24,6 +24,7 @@ mod memory;
 mod mla;
 mod moe;
 mod ops;
+mod product;
 mod recurrent;
 mod rwkv;
 mod upload;
