@@ -14,10 +14,15 @@ pub(crate) enum Level {
     Avx2,
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// AVX-512 with dot products of bytes.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni,
 }
 
 /// Best first.
 const LEVELS: &[Level] = &[
+    #[cfg(target_arch = "x86_64")]
+    Level::Avx512Vnni,
     #[cfg(target_arch = "x86_64")]
     Level::Avx512,
     #[cfg(target_arch = "x86_64")]
@@ -38,6 +43,10 @@ impl Level {
                     && is_x86_feature_detected!("avx512bw")
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vl")
+            }
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512Vnni => {
+                Level::Avx512.is_present() && is_x86_feature_detected!("avx512vnni")
             }
         }
     }
@@ -67,6 +76,8 @@ impl Isa {
             Level::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512Vnni => "avx512-vnni",
         }
     }
 }
@@ -97,7 +108,7 @@ macro_rules! multiversion {
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx2 => unsafe { avx2($($arg),*) },
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx512 => unsafe { avx512($($arg),*) },
+                Level::Avx512 | Level::Avx512Vnni => unsafe { avx512($($arg),*) },
             }
         }
     };

@@ -9,8 +9,36 @@ mod partition;
 use std::fmt;
 use std::ops::Range;
 
+use crate::gguf::BlockType;
+
 pub use interrupt::Interrupt;
 pub use partition::{Device, LayerSpan, Partition, PartitionError};
+
+/// The arithmetic of products with weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Numerics {
+    /// Weights decoded to f32, products and sums in f32.
+    Exact,
+    /// Activations quantized to 8 bits as in ggml's CPU backend, products in
+    /// integers.
+    Q8,
+}
+
+impl Numerics {
+    /// As in experiment files and result tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Numerics::Exact => "exact",
+            Numerics::Q8 => "q8",
+        }
+    }
+}
+
+impl fmt::Display for Numerics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
 
 /// Hidden states of a batch of sequences, row after row.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,6 +144,8 @@ pub enum BackendError {
     Layers { found: Range<usize>, n_layer: usize },
     #[error(transparent)]
     Quant(#[from] crate::quant::QuantError),
+    #[error("numerics 'q8' has no product for weights of type {0}; use numerics 'exact'")]
+    NoIntegerProduct(BlockType),
     #[error("cannot start worker threads: {0}")]
     Threads(String),
     #[error("interrupted")]

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::Failure;
 use super::control::ControlArgs;
 use super::progress::WindowsBar;
+use crate::backend::Numerics;
 use crate::corpus::{self, DEFAULT_CHUNK, ids_sha256, read_ids, tokenize_file, write_ids};
 use crate::eval::{EvalError, Geometry, Limits, Mode, WindowScore};
 use crate::experiment::{DeviceName, PlacementParts};
@@ -131,6 +132,10 @@ pub struct Args {
     #[arg(long, help_heading = "Placement")]
     cycle: bool,
 
+    /// The arithmetic of products with weights.
+    #[arg(long, value_enum, default_value_t = NumericsName::Exact)]
+    numerics: NumericsName,
+
     #[command(flatten, next_help_heading = "Placement")]
     control: ControlArgs,
 }
@@ -142,6 +147,23 @@ enum ModeName {
     /// llama-perplexity's --ppl-stride
     #[value(name = "llama.cpp-strided")]
     LlamaCppStrided,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum NumericsName {
+    /// f32 throughout
+    Exact,
+    /// activations in 8 bits, as in ggml's CPU backend
+    Q8,
+}
+
+impl From<NumericsName> for Numerics {
+    fn from(name: NumericsName) -> Self {
+        match name {
+            NumericsName::Exact => Numerics::Exact,
+            NumericsName::Q8 => Numerics::Q8,
+        }
+    }
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
@@ -156,7 +178,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
             _ => None,
         },
     };
-    let loaded = LoadedModel::open(&args.model, &options, args.threads).map_err(Failure::usage)?;
+    let loaded = LoadedModel::open(&args.model, &options, args.threads)
+        .and_then(|loaded| loaded.with_numerics(args.numerics.into()))
+        .map_err(Failure::usage)?;
     let tokens = tokens(&args, &loaded)?;
     if let Some(path) = &args.dump_tokens {
         write_ids(path, &tokens).map_err(Failure::failed)?;
@@ -353,6 +377,7 @@ impl Report<'_> {
         );
         out += &format!("geometry  context {}, {}\n", g.n_ctx, g.mode);
         out += &format!("layers    {}\n", self.layer_placement());
+        out += &format!("numerics  {}\n", self.loaded.cpu.numerics());
         out += &format!(
             "scored    {} tokens in {} windows, {:.0} tokens/s on {} threads\n",
             m.scored,
@@ -392,6 +417,7 @@ impl Report<'_> {
             "bos": self.settings.bos,
             "placement": self.settings.placement.to_string(),
             "layer_placement": self.layer_placement(),
+            "numerics": self.loaded.cpu.numerics().name(),
             "windows": m.windows.len(),
             "scored_tokens": m.scored,
             "mean_nll": m.figures.mean_nll,

@@ -1,8 +1,9 @@
 //! What the planner knows of a model from its header alone.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::gguf::{Gguf, GgufError};
+use crate::gguf::{BlockType, Gguf, GgufError};
 
 /// Sizes of a model that is on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub struct ModelFacts {
     pub layer_parameters: u64,
     pub n_layers: usize,
     pub n_embd: usize,
+    /// The types of all tensors.
+    pub types: BTreeSet<BlockType>,
     /// The training context, where the file names it.
     pub context_length: Option<usize>,
 }
@@ -47,6 +50,7 @@ impl ModelFacts {
             layer_parameters: parameters - embedding - head.unwrap_or(0),
             n_layers: saturating(size("block_count")?),
             n_embd: saturating(size("embedding_length")?),
+            types: gguf.tensors().iter().map(|t| t.ty).collect(),
             context_length: meta
                 .u64(&format!("{architecture}.context_length"))?
                 .map(saturating),

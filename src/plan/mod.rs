@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use glob::Pattern;
 
+use crate::backend::cpu::no_product;
 use crate::eval::{Geometry, Limits, Mode, WindowPlan};
 use crate::experiment::{
     self, Collector, Context, Diagnostics, Exclude, Experiment, Located, Location,
@@ -21,7 +22,7 @@ use crate::experiment::{
 use crate::results::Gate;
 use crate::tokenizer;
 
-pub use crate::experiment::Numerics;
+pub use crate::backend::Numerics;
 pub use estimate::{Estimate, Tokens, Work, assumed_gflops};
 pub use facts::ModelFacts;
 pub use placement::{Placement, Resolution, Unavailable};
@@ -205,7 +206,7 @@ struct Candidate<'a> {
     mode: &'a Location,
     geometry: Geometry,
     placement: &'a Located<experiment::Placement>,
-    numerics: &'a Located<Numerics>,
+    numerics: &'a Located<experiment::Numerics>,
 }
 
 impl Candidate<'_> {
@@ -276,6 +277,7 @@ impl<'a> Expansion<'a> {
         }
         let limits = tightest(self.experiment.limits, c.context.value.limits);
         let fits = self.check(c, limits);
+        let numerics = self.numerics(c);
         let resolution = match resolved {
             Ok(resolution) => resolution,
             Err(e) => {
@@ -285,9 +287,9 @@ impl<'a> Expansion<'a> {
                 return self.refuse(c, &c.placement.at, message);
             }
         };
-        if !fits {
+        let (true, Some(numerics)) = (fits, numerics) else {
             return;
-        }
+        };
         if let Some(reason) = resolution.reason {
             self.note(format!(
                 "placement '{}' is {} here: {reason}",
@@ -310,7 +312,7 @@ impl<'a> Expansion<'a> {
             geometry: c.geometry,
             mode_name: c.geometry.mode.name(),
             placement: resolution.placement,
-            numerics: c.numerics.value,
+            numerics,
             limits,
         };
         if self.keys.insert(run.key.clone()) {
@@ -320,7 +322,7 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    /// Whether geometry, model and numerics go together.
+    /// Whether geometry and model go together.
     fn check(&mut self, c: &Candidate<'_>, limits: Limits) -> bool {
         let mut fits = true;
         let geometry = match limits.max_tokens {
@@ -352,16 +354,35 @@ impl<'a> Expansion<'a> {
             self.refuse(c, &c.context.at, message);
             fits = false;
         }
-        if c.numerics.value != Numerics::Exact {
+        fits
+    }
+
+    /// The arithmetic that was asked for, if this build has it for the model.
+    fn numerics(&mut self, c: &Candidate<'_>) -> Option<Numerics> {
+        let asked = c.numerics.value;
+        let numerics = match asked {
+            experiment::Numerics::Exact => Numerics::Exact,
+            experiment::Numerics::Q8 => Numerics::Q8,
+            experiment::Numerics::F16 | experiment::Numerics::Bf16 => {
+                let message = format!(
+                    "numerics '{asked}' is not available in this build; use \"exact\" or \"q8\", \
+                     or leave the combination out with [[exclude]]"
+                );
+                self.refuse(c, &c.numerics.at, message);
+                return None;
+            }
+        };
+        let types = c.model.facts.iter().flat_map(|f| f.types.iter().copied());
+        if let Some(ty) = no_product(numerics, types) {
             let message = format!(
-                "numerics '{}' is not available in this build; use \"exact\", or leave the \
-                 combination out with [[exclude]]",
-                c.numerics.value
+                "numerics '{asked}' has no product for the weights of type {ty} in '{}'; use \
+                 \"exact\", or leave the combination out with [[exclude]]",
+                c.model.name
             );
             self.refuse(c, &c.numerics.at, message);
-            fits = false;
+            return None;
         }
-        fits
+        Some(numerics)
     }
 
     fn refuse(&mut self, c: &Candidate<'_>, at: &Location, message: String) {

@@ -1,7 +1,7 @@
 //! The IQ types: indices into codebooks, or into non-linear levels. All but
 //! IQ4_NL are super-blocks of 256 elements. Formats: ggml's `ggml-common.h`.
 
-use super::{f16_at, grids, part};
+use super::{Element, f16_at, grids, part};
 
 #[inline(always)]
 fn u16_at(b: &[u8], at: usize) -> u16 {
@@ -32,10 +32,11 @@ fn all_signs(sevens: u32) -> u32 {
 
 /// `y ← ± d · q` with a scale for each half; negative where the sign bit is 1.
 #[inline(always)]
-fn signed(d: [f32; 2], q: &[i8; 32], signs: u32, y: &mut [f32; 32]) {
+fn signed<E: Element>(d: [f32; 2], q: &[i8; 32], signs: u32, y: &mut [E; 32]) {
     for j in 0..32 {
-        let x = if j < 16 { d[0] } else { d[1] } * f32::from(q[j]);
-        y[j] = if signs >> j & 1 == 1 { -x } else { x };
+        let q = i32::from(q[j]);
+        let q = if signs >> j & 1 == 1 { -q } else { q };
+        y[j] = E::scaled(if j < 16 { d[0] } else { d[1] }, q);
     }
 }
 
@@ -63,7 +64,7 @@ fn flat<const N: usize>(points: &[[i8; N]]) -> &[i8; 32] {
 /// f16 scale; for each 32 elements four indices in a byte each, then 4 × 7 sign
 /// bits and a scale in 4 bits.
 #[inline(always)]
-pub(super) fn iq2_xxs(b: &[u8; 66], y: &mut [f32; 256]) {
+pub(super) fn iq2_xxs<E: Element>(b: &[u8; 66], y: &mut [E; 256]) {
     let d = f16_at(b, 0);
     for (i, y) in y.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let indices: &[u8; 4] = part(b, 2 + 8 * i);
@@ -80,7 +81,7 @@ pub(super) fn iq2_xxs(b: &[u8; 66], y: &mut [f32; 256]) {
 /// f16 scale; for each 8 elements a 9-bit index and 7 sign bits; for each 16 a
 /// scale in 4 bits.
 #[inline(always)]
-pub(super) fn iq2_xs(b: &[u8; 74], y: &mut [f32; 256]) {
+pub(super) fn iq2_xs<E: Element>(b: &[u8; 74], y: &mut [E; 256]) {
     let d = f16_at(b, 0);
     for (i, y) in y.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let (mut q, mut signs) = ([[0; 8]; 4], [0; 4]);
@@ -97,7 +98,7 @@ pub(super) fn iq2_xs(b: &[u8; 74], y: &mut [f32; 256]) {
 /// f16 scale; for each 8 elements the low 8 bits of an index, and 8 sign bits;
 /// 2 high bits of each index; for each 16 elements a scale in 4 bits.
 #[inline(always)]
-pub(super) fn iq2_s(b: &[u8; 82], y: &mut [f32; 256]) {
+pub(super) fn iq2_s<E: Element>(b: &[u8; 82], y: &mut [E; 256]) {
     let d = f16_at(b, 0);
     for (i, y) in y.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let indices: &[u8; 4] = part(b, 2 + 4 * i);
@@ -114,7 +115,7 @@ pub(super) fn iq2_s(b: &[u8; 82], y: &mut [f32; 256]) {
 /// f16 scale; for each 4 elements an index in a byte; for each 32 elements 4 × 7
 /// sign bits and a scale in 4 bits.
 #[inline(always)]
-pub(super) fn iq3_xxs(b: &[u8; 98], y: &mut [f32; 256]) {
+pub(super) fn iq3_xxs<E: Element>(b: &[u8; 98], y: &mut [E; 256]) {
     let d = f16_at(b, 0);
     for (i, y) in y.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let indices: &[u8; 8] = part(b, 2 + 8 * i);
@@ -131,7 +132,7 @@ pub(super) fn iq3_xxs(b: &[u8; 98], y: &mut [f32; 256]) {
 /// f16 scale; for each 4 elements the low 8 bits of an index; a high bit of each
 /// index; for each 8 elements 8 sign bits; for each 32 a scale in 4 bits.
 #[inline(always)]
-pub(super) fn iq3_s(b: &[u8; 110], y: &mut [f32; 256]) {
+pub(super) fn iq3_s<E: Element>(b: &[u8; 110], y: &mut [E; 256]) {
     let d = f16_at(b, 0);
     for (i, y) in y.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let indices: &[u8; 8] = part(b, 2 + 8 * i);
@@ -145,19 +146,22 @@ pub(super) fn iq3_s(b: &[u8; 110], y: &mut [f32; 256]) {
     }
 }
 
-/// `y ← d · (q ± 1/8)` with a scale for each half and a sign for each quarter.
+/// `y ← d · (q ± 1/8)`, as `d/8 · (8q ± 1)`, with a scale for each half and a sign
+/// for each quarter.
 #[inline(always)]
-fn shifted(d: [f32; 2], q: &[i8; 32], negative: [bool; 4], y: &mut [f32; 32]) {
+fn eighths<E: Element>(d: [f32; 2], q: &[i8; 32], negative: [bool; 4], y: &mut [E; 32]) {
+    let d = d.map(|d| d * 0.125);
     for j in 0..32 {
-        let shift = if negative[j / 8] { -0.125 } else { 0.125 };
-        y[j] = if j < 16 { d[0] } else { d[1] } * (f32::from(q[j]) + shift);
+        let shift = if negative[j / 8] { -1 } else { 1 };
+        let q = 8 * i32::from(q[j]) + shift;
+        y[j] = E::scaled(if j < 16 { d[0] } else { d[1] }, q);
     }
 }
 
 /// f16 scale; for each 8 elements the low 8 bits of an index; for each 32 the
 /// high 3 bits of four indices, a scale in 3 bits and the sign of the shift.
 #[inline(always)]
-pub(super) fn iq1_s(b: &[u8; 50], y: &mut [f32; 256]) {
+pub(super) fn iq1_s<E: Element>(b: &[u8; 50], y: &mut [E; 256]) {
     let d = f16_at(b, 0);
     for (i, y) in y.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let indices: &[u8; 4] = part(b, 2 + 4 * i);
@@ -168,7 +172,7 @@ pub(super) fn iq1_s(b: &[u8; 50], y: &mut [f32; 256]) {
             let high = usize::from(rest >> (3 * l) & 7);
             q[l] = grids::IQ1_S[usize::from(indices[l]) | high << 8];
         }
-        shifted([d; 2], flat(&q), [rest & 0x8000 != 0; 4], y);
+        eighths([d; 2], flat(&q), [rest & 0x8000 != 0; 4], y);
     }
 }
 
@@ -176,7 +180,7 @@ pub(super) fn iq1_s(b: &[u8; 50], y: &mut [f32; 256]) {
 /// sign of the shift; for each 16 a scale in 3 bits. The f16 scale of the scales
 /// is spread over the high nibbles of these.
 #[inline(always)]
-pub(super) fn iq1_m(b: &[u8; 56], y: &mut [f32; 256]) {
+pub(super) fn iq1_m<E: Element>(b: &[u8; 56], y: &mut [E; 256]) {
     let scales = u64::from_le_bytes(*part(b, 48));
     let mut bits = 0;
     for i in 0..4 {
@@ -198,7 +202,7 @@ pub(super) fn iq1_m(b: &[u8; 56], y: &mut [f32; 256]) {
             q[l] = grids::IQ1_S[usize::from(indices[l]) | usize::from(rest & 7) << 8];
             negative[l] = rest & 8 != 0;
         }
-        shifted(d, flat(&q), negative, y);
+        eighths(d, flat(&q), negative, y);
     }
 }
 
@@ -219,25 +223,25 @@ static LEVEL_PAIRS: [[i8; 2]; 256] = {
 };
 
 #[inline(always)]
-fn levels(d: f32, qs: &[u8; 16], y: &mut [f32; 32]) {
+fn levels<E: Element>(d: f32, qs: &[u8; 16], y: &mut [E; 32]) {
     let mut q = [[0; 16]; 2];
     for j in 0..16 {
         [q[0][j], q[1][j]] = LEVEL_PAIRS[usize::from(qs[j])];
     }
     for (y, &q) in y.iter_mut().zip(q.as_flattened()) {
-        *y = d * f32::from(q);
+        *y = E::scaled(d, i32::from(q));
     }
 }
 
 /// 32 elements: f16 scale, nibbles (all low halves first).
 #[inline(always)]
-pub(super) fn iq4_nl(b: &[u8; 18], y: &mut [f32; 32]) {
+pub(super) fn iq4_nl<E: Element>(b: &[u8; 18], y: &mut [E; 32]) {
     levels(f16_at(b, 0), part(b, 2), y);
 }
 
 /// f16 scale, 8 × 2 high and 8 × 4 low bits of scales, nibbles.
 #[inline(always)]
-pub(super) fn iq4_xs(b: &[u8; 136], y: &mut [f32; 256]) {
+pub(super) fn iq4_xs<E: Element>(b: &[u8; 136], y: &mut [E; 256]) {
     let d = f16_at(b, 0);
     let high = u16_at(b, 2);
     for (i, y) in y.as_chunks_mut::<32>().0.iter_mut().enumerate() {

@@ -1,23 +1,28 @@
-//! ggml blocks to f32. Block formats only; nothing about layers.
+//! ggml blocks to f32, or to integers with scales. Block formats only; nothing
+//! about layers.
 //!
 //! Every decoder yields the same bits as the PyPI package `gguf`, on every
 //! instruction set. A decoder is a function from one block to its elements, with
 //! both sizes in its type, and plain loops. These vectorize where a loop has 32
 //! rounds or a long body; a short one is unrolled first. `benches/dequant.rs`
-//! shows it. candle's decoders serve Q2_K, Q3_K and Q8_K.
+//! shows it. What it stores of an element is the caller's choice: see [`Element`].
 
-mod candle;
 mod grids;
+mod integers;
 mod iq;
 mod k;
 mod simple;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod twin;
 
 use half::slice::HalfFloatSliceExt;
 
 use crate::gguf::BlockType;
 use crate::isa::{Isa, multiversion};
+
+pub use integers::{IntegerLayout, Minimum, Scale, decode_integers};
 
 /// Why blocks could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -88,47 +93,78 @@ macro_rules! each {
 multiversion! {
     /// Decodes whole blocks; `false` where the type cannot be decoded.
     fn decode(ty: BlockType, bytes: &[u8], out: &mut [f32]) -> bool {
-        use BlockType::*;
         match ty {
-            F32 => each!(bytes, out, simple::f32),
-            F16 => f16s(bytes, out),
-            BF16 => each!(bytes, out, simple::bf16),
-            Q1_0 => each!(bytes, out, simple::q1_0),
-            Q2_0 => each!(bytes, out, simple::q2_0),
-            Q4_0 => each!(bytes, out, simple::q4_0),
-            Q4_1 => each!(bytes, out, simple::q4_1),
-            Q5_0 => each!(bytes, out, simple::q5_0),
-            Q5_1 => each!(bytes, out, simple::q5_1),
-            Q8_0 => each!(bytes, out, simple::q8_0),
-            TQ1_0 => each!(bytes, out, simple::tq1_0),
-            TQ2_0 => each!(bytes, out, simple::tq2_0),
-            MXFP4 => each!(bytes, out, simple::mxfp4),
-            NVFP4 => each!(bytes, out, simple::nvfp4),
-            Q2_K | Q3_K | Q8_K => candle::dequantize(ty, bytes, out),
-            Q4_K => each!(bytes, out, k::q4_k),
-            Q5_K => each!(bytes, out, k::q5_k),
-            Q6_K => each!(bytes, out, k::q6_k),
-            IQ1_S => each!(bytes, out, iq::iq1_s),
-            IQ1_M => each!(bytes, out, iq::iq1_m),
-            IQ2_XXS => each!(bytes, out, iq::iq2_xxs),
-            IQ2_XS => each!(bytes, out, iq::iq2_xs),
-            IQ2_S => each!(bytes, out, iq::iq2_s),
-            IQ3_XXS => each!(bytes, out, iq::iq3_xxs),
-            IQ3_S => each!(bytes, out, iq::iq3_s),
-            IQ4_NL => each!(bytes, out, iq::iq4_nl),
-            IQ4_XS => each!(bytes, out, iq::iq4_xs),
-            Q8_1 | I8 | I16 | I32 | I64 | F64 => return false,
+            BlockType::F32 => each!(bytes, out, simple::f32),
+            BlockType::F16 => f16s(bytes, out),
+            BlockType::BF16 => each!(bytes, out, simple::bf16),
+            _ => return decode_quantized(ty, bytes, out),
         }
         true
     }
 }
 
+/// [`decode`] for the types that are integers with scales.
+#[inline(always)]
+fn decode_quantized<E: Element>(ty: BlockType, bytes: &[u8], out: &mut [E]) -> bool {
+    use BlockType::*;
+    match ty {
+        Q1_0 => each!(bytes, out, simple::q1_0),
+        Q2_0 => each!(bytes, out, simple::q2_0),
+        Q4_0 => each!(bytes, out, simple::q4_0),
+        Q4_1 => each!(bytes, out, simple::q4_1),
+        Q5_0 => each!(bytes, out, simple::q5_0),
+        Q5_1 => each!(bytes, out, simple::q5_1),
+        Q8_0 => each!(bytes, out, simple::q8_0),
+        TQ1_0 => each!(bytes, out, simple::tq1_0),
+        TQ2_0 => each!(bytes, out, simple::tq2_0),
+        MXFP4 => each!(bytes, out, simple::mxfp4),
+        NVFP4 => each!(bytes, out, simple::nvfp4),
+        Q2_K => each!(bytes, out, k::q2_k),
+        Q3_K => each!(bytes, out, k::q3_k),
+        Q4_K => each!(bytes, out, k::q4_k),
+        Q5_K => each!(bytes, out, k::q5_k),
+        Q6_K => each!(bytes, out, k::q6_k),
+        Q8_K => each!(bytes, out, k::q8_k),
+        IQ1_S => each!(bytes, out, iq::iq1_s),
+        IQ1_M => each!(bytes, out, iq::iq1_m),
+        IQ2_XXS => each!(bytes, out, iq::iq2_xxs),
+        IQ2_XS => each!(bytes, out, iq::iq2_xs),
+        IQ2_S => each!(bytes, out, iq::iq2_s),
+        IQ3_XXS => each!(bytes, out, iq::iq3_xxs),
+        IQ3_S => each!(bytes, out, iq::iq3_s),
+        IQ4_NL => each!(bytes, out, iq::iq4_nl),
+        IQ4_XS => each!(bytes, out, iq::iq4_xs),
+        F32 | F16 | BF16 | Q8_1 | I8 | I16 | I32 | I64 | F64 => return false,
+    }
+    true
+}
+
+/// What a decoder stores of an element, which is `scale · code` or
+/// `scale · code + minimum`.
+trait Element: Copy {
+    fn scaled(scale: f32, code: i32) -> Self;
+    fn shifted(scale: f32, code: i32, minimum: f32) -> Self;
+}
+
+/// The value itself.
+impl Element for f32 {
+    #[inline(always)]
+    fn scaled(scale: f32, code: i32) -> Self {
+        scale * code as f32
+    }
+
+    #[inline(always)]
+    fn shifted(scale: f32, code: i32, minimum: f32) -> Self {
+        scale * code as f32 + minimum
+    }
+}
+
 /// The blocks, each with the place of its elements.
 #[inline(always)]
-fn pairs<'a, const BYTES: usize, const ELEMENTS: usize>(
+fn pairs<'a, E, const BYTES: usize, const ELEMENTS: usize>(
     bytes: &'a [u8],
-    out: &'a mut [f32],
-) -> impl Iterator<Item = (&'a [u8; BYTES], &'a mut [f32; ELEMENTS])> {
+    out: &'a mut [E],
+) -> impl Iterator<Item = (&'a [u8; BYTES], &'a mut [E; ELEMENTS])> {
     let blocks = bytes.as_chunks().0;
     blocks.iter().zip(out.as_chunks_mut().0)
 }

@@ -1,6 +1,6 @@
 //! Plain types, and those with one level of scales. Formats: ggml's `ggml-common.h`.
 
-use super::{f16_at, part};
+use super::{Element, f16_at, part};
 
 /// One element.
 #[inline(always)]
@@ -16,45 +16,45 @@ pub(super) fn bf16(b: &[u8; 2], y: &mut [f32; 1]) {
 
 /// 128 elements: f16 scale, a sign bit each.
 #[inline(always)]
-pub(super) fn q1_0(b: &[u8; 18], y: &mut [f32; 128]) {
+pub(super) fn q1_0<E: Element>(b: &[u8; 18], y: &mut [E; 128]) {
     let d = f16_at(b, 0);
     for (q, y) in b[2..].iter().zip(y.as_chunks_mut::<8>().0) {
         for (j, y) in y.iter_mut().enumerate() {
-            *y = if q >> j & 1 == 1 { d } else { -d };
+            *y = E::scaled(d, if q >> j & 1 == 1 { 1 } else { -1 });
         }
     }
 }
 
 /// 64 elements: f16 scale, 2 bits each, less 1.
 #[inline(always)]
-pub(super) fn q2_0(b: &[u8; 18], y: &mut [f32; 64]) {
+pub(super) fn q2_0<E: Element>(b: &[u8; 18], y: &mut [E; 64]) {
     let d = f16_at(b, 0);
     for (q, y) in b[2..].iter().zip(y.as_chunks_mut::<4>().0) {
         for (j, y) in y.iter_mut().enumerate() {
-            *y = d * ((q >> (2 * j) & 3) as i8 - 1) as f32;
+            *y = E::scaled(d, i32::from(q >> (2 * j) & 3) - 1);
         }
     }
 }
 
 /// 32 elements: f16 scale, nibbles (all low halves first) less 8.
 #[inline] // With `always` the loop is unrolled too early: three times slower.
-pub(super) fn q4_0(b: &[u8; 18], y: &mut [f32; 32]) {
+pub(super) fn q4_0<E: Element>(b: &[u8; 18], y: &mut [E; 32]) {
     let d = f16_at(b, 0);
     let qs: &[u8; 16] = part(b, 2);
     for j in 0..16 {
-        y[j] = d * ((qs[j] & 0xf) as i8 - 8) as f32;
-        y[j + 16] = d * ((qs[j] >> 4) as i8 - 8) as f32;
+        y[j] = E::scaled(d, i32::from(qs[j] & 0xf) - 8);
+        y[j + 16] = E::scaled(d, i32::from(qs[j] >> 4) - 8);
     }
 }
 
 /// 32 elements: f16 scale and minimum, nibbles.
 #[inline] // As Q4_0.
-pub(super) fn q4_1(b: &[u8; 20], y: &mut [f32; 32]) {
+pub(super) fn q4_1<E: Element>(b: &[u8; 20], y: &mut [E; 32]) {
     let (d, m) = (f16_at(b, 0), f16_at(b, 2));
     let qs: &[u8; 16] = part(b, 4);
     for j in 0..16 {
-        y[j] = d * (qs[j] & 0xf) as f32 + m;
-        y[j + 16] = d * (qs[j] >> 4) as f32 + m;
+        y[j] = E::shifted(d, i32::from(qs[j] & 0xf), m);
+        y[j + 16] = E::shifted(d, i32::from(qs[j] >> 4), m);
     }
 }
 
@@ -68,47 +68,47 @@ fn five_bits(high: u32, qs: &[u8; 16], j: usize) -> [i32; 2] {
 
 /// 32 elements: f16 scale, 5 bits less 16.
 #[inline(always)]
-pub(super) fn q5_0(b: &[u8; 22], y: &mut [f32; 32]) {
+pub(super) fn q5_0<E: Element>(b: &[u8; 22], y: &mut [E; 32]) {
     let d = f16_at(b, 0);
     let high = u32::from_le_bytes(*part(b, 2));
     for j in 0..16 {
         let [low, up] = five_bits(high, part(b, 6), j);
-        y[j] = d * (low - 16) as f32;
-        y[j + 16] = d * (up - 16) as f32;
+        y[j] = E::scaled(d, low - 16);
+        y[j + 16] = E::scaled(d, up - 16);
     }
 }
 
 /// 32 elements: f16 scale and minimum, 5 bits.
 #[inline(always)]
-pub(super) fn q5_1(b: &[u8; 24], y: &mut [f32; 32]) {
+pub(super) fn q5_1<E: Element>(b: &[u8; 24], y: &mut [E; 32]) {
     let (d, m) = (f16_at(b, 0), f16_at(b, 2));
     let high = u32::from_le_bytes(*part(b, 4));
     for j in 0..16 {
         let [low, up] = five_bits(high, part(b, 8), j);
-        y[j] = d * low as f32 + m;
-        y[j + 16] = d * up as f32 + m;
+        y[j] = E::shifted(d, low, m);
+        y[j + 16] = E::shifted(d, up, m);
     }
 }
 
 /// 32 elements: f16 scale, signed bytes.
 #[inline(always)]
-pub(super) fn q8_0(b: &[u8; 34], y: &mut [f32; 32]) {
+pub(super) fn q8_0<E: Element>(b: &[u8; 34], y: &mut [E; 32]) {
     let d = f16_at(b, 0);
     let qs: &[u8; 32] = part(b, 2);
     for (y, &q) in y.iter_mut().zip(qs) {
-        *y = d * (q as i8) as f32;
+        *y = E::scaled(d, i32::from(q as i8));
     }
 }
 
 /// 256 ternary elements, five or four of them in a byte: the byte is the base-3
 /// number as a fraction of 256, so that tripling it moves digits out at the top.
 #[inline(always)]
-pub(super) fn tq1_0(b: &[u8; 54], y: &mut [f32; 256]) {
+pub(super) fn tq1_0<E: Element>(b: &[u8; 54], y: &mut [E; 256]) {
     const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
     let d = f16_at(b, 52);
     let digit = |byte: u8, power: u8| {
         let q = u16::from(byte.wrapping_mul(power));
-        d * (((q * 3) >> 8) as i16 - 1) as f32
+        E::scaled(d, i32::from((q * 3) >> 8) - 1)
     };
     for (n, power) in POWERS.into_iter().enumerate() {
         for j in 0..32 {
@@ -127,13 +127,13 @@ pub(super) fn tq1_0(b: &[u8; 54], y: &mut [f32; 256]) {
 
 /// 256 ternary elements in 2 bits each, f16 scale at the end.
 #[inline(always)]
-pub(super) fn tq2_0(b: &[u8; 66], y: &mut [f32; 256]) {
+pub(super) fn tq2_0<E: Element>(b: &[u8; 66], y: &mut [E; 256]) {
     let d = f16_at(b, 64);
     for (half, y) in y.as_chunks_mut::<128>().0.iter_mut().enumerate() {
         let qs: &[u8; 32] = part(b, 32 * half);
         for (n, y) in y.as_chunks_mut::<32>().0.iter_mut().enumerate() {
             for j in 0..32 {
-                y[j] = d * ((qs[j] >> (2 * n) & 3) as i8 - 1) as f32;
+                y[j] = E::scaled(d, i32::from(qs[j] >> (2 * n) & 3) - 1);
             }
         }
     }
@@ -152,7 +152,7 @@ fn e2m1_doubled(code: u8) -> i8 {
 /// 32 elements (OCP microscaling): a power of two as a biased exponent, nibbles
 /// that are E2M1 floats.
 #[inline(always)]
-pub(super) fn mxfp4(b: &[u8; 17], y: &mut [f32; 32]) {
+pub(super) fn mxfp4<E: Element>(b: &[u8; 17], y: &mut [E; 32]) {
     // Half the power, since the values are doubled; subnormal at both low ends.
     let half = match b[0] {
         e @ 0..2 => f32::from_bits(0x0020_0000 << e),
@@ -160,8 +160,8 @@ pub(super) fn mxfp4(b: &[u8; 17], y: &mut [f32; 32]) {
     };
     let qs: &[u8; 16] = part(b, 1);
     for j in 0..16 {
-        y[j] = half * e2m1_doubled(qs[j] & 0xf) as f32;
-        y[j + 16] = half * e2m1_doubled(qs[j] >> 4) as f32;
+        y[j] = E::scaled(half, i32::from(e2m1_doubled(qs[j] & 0xf)));
+        y[j + 16] = E::scaled(half, i32::from(e2m1_doubled(qs[j] >> 4)));
     }
 }
 
@@ -179,13 +179,13 @@ fn ue4m3_halved(x: u8) -> f32 {
 
 /// 64 elements: a UE4M3 scale for each 16, nibbles that are E2M1 floats.
 #[inline(always)]
-pub(super) fn nvfp4(b: &[u8; 36], y: &mut [f32; 64]) {
+pub(super) fn nvfp4<E: Element>(b: &[u8; 36], y: &mut [E; 64]) {
     for (s, y) in y.as_chunks_mut::<16>().0.iter_mut().enumerate() {
         let half = ue4m3_halved(b[s]);
         let qs: &[u8; 8] = part(b, 4 + 8 * s);
         for j in 0..8 {
-            y[j] = half * e2m1_doubled(qs[j] & 0xf) as f32;
-            y[j + 8] = half * e2m1_doubled(qs[j] >> 4) as f32;
+            y[j] = E::scaled(half, i32::from(e2m1_doubled(qs[j] & 0xf)));
+            y[j + 8] = E::scaled(half, i32::from(e2m1_doubled(qs[j] >> 4)));
         }
     }
 }

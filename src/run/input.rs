@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::backend::BackendError;
 use crate::backend::cpu::CpuModel;
+use crate::backend::{BackendError, Numerics};
 use crate::gguf::{BlockType, Gguf, GgufError};
 use crate::model::{Model, ModelError};
 use crate::tokenizer::{self, Tokenizer, TokenizerError};
@@ -70,6 +70,17 @@ impl LoadedModel {
             model,
             tokenizer: tokenizer.map_err(Arc::new),
             piece_bytes,
+        })
+    }
+
+    /// The same model with other arithmetic; `open` makes it exact.
+    ///
+    /// # Errors
+    /// Weights of a type that the arithmetic has no products for.
+    pub fn with_numerics(self, numerics: Numerics) -> Result<Self, InputError> {
+        Ok(Self {
+            cpu: self.cpu.with_numerics(numerics)?,
+            ..self
         })
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::host::{Clock, host_name, peak_rss_mib};
 use super::input::{InputError, LoadedModel, model_type};
 use super::measure::{Control, MeasureError, Measurement, Observation, Settings, measure};
+use crate::backend::Numerics;
 use crate::corpus::{CorpusError, CorpusTokens, DEFAULT_CHUNK, TokenCache, ids_sha256};
 use crate::eval::EvalError;
 use crate::fetch::{
@@ -289,7 +290,8 @@ struct Cache {
     disk: TokenCache,
 }
 
-type ModelKey = (PathBuf, tokenizer::Options);
+/// A model's file, how it is tokenized and how it is multiplied.
+type ModelKey = (PathBuf, tokenizer::Options, Numerics);
 
 impl Cache {
     fn new(cache_dir: &Path) -> Self {
@@ -307,14 +309,15 @@ impl Cache {
         spec: &RunSpec,
         n_threads: usize,
     ) -> Result<(&LoadedModel, Arc<CorpusTokens>), RunError> {
-        let key = (spec.model.path.clone(), spec.model.tokenizer_options());
+        let options = spec.model.tokenizer_options();
+        let key = (spec.model.path.clone(), options, spec.numerics);
         let loaded = match self.model.take() {
             Some((old, loaded)) if old == key => loaded,
             old => {
                 // Its memory is wanted for the next one.
                 drop(old);
                 self.tokens.clear();
-                LoadedModel::open(&key.0, &key.1, n_threads)?
+                LoadedModel::open(&key.0, &key.1, n_threads)?.with_numerics(key.2)?
             }
         };
         let (_, loaded) = self.model.insert((key, loaded));

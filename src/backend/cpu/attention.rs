@@ -7,10 +7,9 @@ use super::isa::Isa;
 use super::rope::RopeTable;
 use super::scratch::{Scratch, room};
 use super::times::Part;
-use super::weights::LoadedLinear;
+use super::weights::{LoadedLinear, Source};
 use super::{math, norm};
 use crate::backend::BackendError;
-use crate::gguf::Gguf;
 use crate::model::{Attention, Norm, Temperature};
 
 pub(super) struct LoadedAttention<'m> {
@@ -25,17 +24,17 @@ pub(super) struct LoadedAttention<'m> {
 
 impl<'m> LoadedAttention<'m> {
     pub fn load(
-        gguf: &Gguf,
+        source: Source,
         spec: &'m Attention,
         rope: Option<Arc<RopeTable>>,
     ) -> Result<Self, BackendError> {
-        let gate = spec.gate.as_ref().map(|g| LoadedLinear::load(gguf, g));
+        let gate = spec.gate.as_ref().map(|g| LoadedLinear::load(source, g));
         Ok(Self {
             spec,
-            q: LoadedLinear::load(gguf, &spec.q)?,
-            k: LoadedLinear::load(gguf, &spec.k)?,
-            v: LoadedLinear::load(gguf, &spec.v)?,
-            output: LoadedLinear::load(gguf, &spec.output)?,
+            q: LoadedLinear::load(source, &spec.q)?,
+            k: LoadedLinear::load(source, &spec.k)?,
+            v: LoadedLinear::load(source, &spec.v)?,
+            output: LoadedLinear::load(source, &spec.output)?,
             gate: gate.transpose()?,
             rope,
         })

@@ -4,10 +4,9 @@ use super::conv::LoadedConv;
 use super::isa::Isa;
 use super::scan::{self, Columns, Scan};
 use super::scratch::{Scratch, room};
-use super::weights::LoadedLinear;
+use super::weights::{LoadedLinear, Source};
 use super::{math, norm};
 use crate::backend::BackendError;
-use crate::gguf::Gguf;
 use crate::model::{DeltaNet, HeadSharing};
 
 pub(super) struct LoadedDeltaNet<'m> {
@@ -21,8 +20,8 @@ pub(super) struct LoadedDeltaNet<'m> {
 }
 
 impl<'m> LoadedDeltaNet<'m> {
-    pub fn load(gguf: &Gguf, spec: &'m DeltaNet) -> Result<Self, BackendError> {
-        let load = |linear| LoadedLinear::load(gguf, linear);
+    pub fn load(source: Source, spec: &'m DeltaNet) -> Result<Self, BackendError> {
+        let load = |linear| LoadedLinear::load(source, linear);
         Ok(Self {
             spec,
             qkv: [

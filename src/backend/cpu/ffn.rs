@@ -2,10 +2,9 @@
 
 use super::isa::{Isa, multiversion};
 use super::scratch::room;
-use super::weights::LoadedLinear;
+use super::weights::{LoadedLinear, Source};
 use super::{math, norm, spread};
 use crate::backend::BackendError;
-use crate::gguf::Gguf;
 use crate::model::{Activation, Ffn, Xielu};
 
 pub(super) struct LoadedFfn<'m> {
@@ -16,13 +15,13 @@ pub(super) struct LoadedFfn<'m> {
 }
 
 impl<'m> LoadedFfn<'m> {
-    pub fn load(gguf: &Gguf, spec: &'m Ffn) -> Result<Self, BackendError> {
-        let gate = spec.gate.as_ref().map(|g| LoadedLinear::load(gguf, g));
+    pub fn load(source: Source, spec: &'m Ffn) -> Result<Self, BackendError> {
+        let gate = spec.gate.as_ref().map(|g| LoadedLinear::load(source, g));
         Ok(Self {
             spec,
             gate: gate.transpose()?,
-            up: LoadedLinear::load(gguf, &spec.up)?,
-            down: LoadedLinear::load(gguf, &spec.down)?,
+            up: LoadedLinear::load(source, &spec.up)?,
+            down: LoadedLinear::load(source, &spec.down)?,
         })
     }
 

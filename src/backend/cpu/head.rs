@@ -4,12 +4,12 @@
 use rayon::prelude::*;
 
 use super::Residency;
-use super::gemm::{self, PANEL, Product};
+use super::gemm::PANEL;
 use super::isa::Isa;
 use super::math::{self, LogSumExp};
-use super::{norm, weights};
+use super::norm;
+use super::weights::{Source, Weight};
 use crate::backend::{BackendError, Interrupt, Target};
-use crate::gguf::Gguf;
 use crate::model::Head;
 
 /// Vocabulary entries decoded at a time.
@@ -28,7 +28,7 @@ struct Partial {
 /// logits are not finite. `hidden` rows have the norm's width.
 pub(super) fn target_nll(
     isa: Isa,
-    gguf: &Gguf,
+    source: Source,
     head: &Head,
     hidden: &[f32],
     targets: &[Target],
@@ -57,9 +57,9 @@ pub(super) fn target_nll(
         interrupt.check()?;
         let n_run = RUN.min(head.weight.n_out - first);
         let run = head.weight.rows(first, n_run);
-        let w = weights::load(gguf, &run)?;
+        let w = Weight::load(source, &run)?;
         if residency == Residency::Streamed {
-            run.release(gguf);
+            run.release(source.gguf);
         }
         partials
             .par_chunks_mut(ROWS)
@@ -68,8 +68,8 @@ pub(super) fn target_nll(
             .for_each_init(
                 || vec![0.0f32; ROWS * n_run],
                 |logits, ((partials, rows), targets)| {
-                    let n_rows = targets.len();
-                    gemm::multiply(isa, Product::full(rows, n_rows, &w), logits, n_run);
+                    let logits = &mut logits[..targets.len() * n_run];
+                    w.multiply(isa, rows, logits);
                     let each = partials.iter_mut().zip(targets);
                     for ((p, target), logits) in each.zip(logits.chunks_exact_mut(n_run)) {
                         if let Some(bias) = &head.bias {

@@ -14,9 +14,9 @@ use super::rwkv::{LoadedChannelMix, LoadedRwkv6, LoadedRwkv7};
 use super::scratch::{Scratch, room};
 use super::short_conv::LoadedShortConv;
 use super::times::Part;
+use super::weights::Source;
 use super::{math, norm};
 use crate::backend::BackendError;
-use crate::gguf::Gguf;
 use crate::model::{Branch, Layer, Mixer, Rope};
 
 // A few values a layer: boxes would only cost readers.
@@ -44,7 +44,7 @@ pub(super) struct LoadedLayer<'m> {
 
 impl<'m> LoadedLayer<'m> {
     pub fn load(
-        gguf: &Gguf,
+        source: Source,
         layer: &'m Layer,
         rope: impl Fn(&Rope) -> Arc<RopeTable>,
     ) -> Result<Self, BackendError> {
@@ -52,18 +52,18 @@ impl<'m> LoadedLayer<'m> {
             let mixer = match &b.mixer {
                 Mixer::Attention(a) => {
                     let table = a.rope.as_ref().map(&rope);
-                    LoadedMixer::Attention(LoadedAttention::load(gguf, a, table)?)
+                    LoadedMixer::Attention(LoadedAttention::load(source, a, table)?)
                 }
-                Mixer::Mla(m) => LoadedMixer::Mla(LoadedMla::load(gguf, m, rope(&m.rope))?),
-                Mixer::Ffn(f) => LoadedMixer::Ffn(LoadedFfn::load(gguf, f)?),
-                Mixer::Moe(m) => LoadedMixer::Moe(LoadedMoe::load(gguf, m)?),
-                Mixer::Mamba1(m) => LoadedMixer::Mamba1(LoadedMamba1::load(gguf, m)?),
-                Mixer::Mamba2(m) => LoadedMixer::Mamba2(LoadedMamba2::load(gguf, m)?),
-                Mixer::DeltaNet(m) => LoadedMixer::DeltaNet(LoadedDeltaNet::load(gguf, m)?),
-                Mixer::ShortConv(m) => LoadedMixer::ShortConv(LoadedShortConv::load(gguf, m)?),
-                Mixer::Rwkv6TimeMix(m) => LoadedMixer::Rwkv6(LoadedRwkv6::load(gguf, m)?),
-                Mixer::Rwkv7TimeMix(m) => LoadedMixer::Rwkv7(LoadedRwkv7::load(gguf, m)?),
-                Mixer::ChannelMix(m) => LoadedMixer::ChannelMix(LoadedChannelMix::load(gguf, m)?),
+                Mixer::Mla(m) => LoadedMixer::Mla(LoadedMla::load(source, m, rope(&m.rope))?),
+                Mixer::Ffn(f) => LoadedMixer::Ffn(LoadedFfn::load(source, f)?),
+                Mixer::Moe(m) => LoadedMixer::Moe(LoadedMoe::load(source, m)?),
+                Mixer::Mamba1(m) => LoadedMixer::Mamba1(LoadedMamba1::load(source, m)?),
+                Mixer::Mamba2(m) => LoadedMixer::Mamba2(LoadedMamba2::load(source, m)?),
+                Mixer::DeltaNet(m) => LoadedMixer::DeltaNet(LoadedDeltaNet::load(source, m)?),
+                Mixer::ShortConv(m) => LoadedMixer::ShortConv(LoadedShortConv::load(source, m)?),
+                Mixer::Rwkv6TimeMix(m) => LoadedMixer::Rwkv6(LoadedRwkv6::load(source, m)?),
+                Mixer::Rwkv7TimeMix(m) => LoadedMixer::Rwkv7(LoadedRwkv7::load(source, m)?),
+                Mixer::ChannelMix(m) => LoadedMixer::ChannelMix(LoadedChannelMix::load(source, m)?),
             };
             Ok((b, mixer))
         };

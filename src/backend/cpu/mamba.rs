@@ -4,10 +4,9 @@ use super::conv::LoadedConv;
 use super::isa::Isa;
 use super::scan::{self, Columns, Scan};
 use super::scratch::{Scratch, room};
-use super::weights::LoadedLinear;
+use super::weights::{LoadedLinear, Source};
 use super::{math, norm};
 use crate::backend::BackendError;
-use crate::gguf::Gguf;
 use crate::model::{Mamba1, Mamba2};
 
 pub(super) struct LoadedMamba1<'m> {
@@ -27,7 +26,7 @@ pub(super) struct LoadedMamba1<'m> {
 }
 
 impl<'m> LoadedMamba1<'m> {
-    pub fn load(gguf: &Gguf, spec: &'m Mamba1) -> Result<Self, BackendError> {
+    pub fn load(source: Source, spec: &'m Mamba1) -> Result<Self, BackendError> {
         /// Channels whose states stay in the nearest cache.
         const LOG_MAX_BLOCK: u32 = 6;
         let block = 1 << spec.n_inner.trailing_zeros().min(LOG_MAX_BLOCK);
@@ -37,16 +36,16 @@ impl<'m> LoadedMamba1<'m> {
             blocks.flat_map(|b| (0..n_state).flat_map(|n| b.iter().skip(n).step_by(n_state)));
         Ok(Self {
             spec,
-            input: LoadedLinear::load(gguf, &spec.input)?,
-            gate: LoadedLinear::load(gguf, &spec.gate)?,
+            input: LoadedLinear::load(source, &spec.input)?,
+            gate: LoadedLinear::load(source, &spec.gate)?,
             conv: LoadedConv::load(&spec.conv),
-            dt_low: LoadedLinear::load(gguf, &spec.dt_low)?,
-            b: LoadedLinear::load(gguf, &spec.b)?,
-            c: LoadedLinear::load(gguf, &spec.c)?,
-            dt: LoadedLinear::load(gguf, &spec.dt)?,
+            dt_low: LoadedLinear::load(source, &spec.dt_low)?,
+            b: LoadedLinear::load(source, &spec.b)?,
+            c: LoadedLinear::load(source, &spec.c)?,
+            dt: LoadedLinear::load(source, &spec.dt)?,
             block,
             a: transposed.copied().collect(),
-            output: LoadedLinear::load(gguf, &spec.output)?,
+            output: LoadedLinear::load(source, &spec.output)?,
         })
     }
 
@@ -110,14 +109,14 @@ pub(super) struct LoadedMamba2<'m> {
 }
 
 impl<'m> LoadedMamba2<'m> {
-    pub fn load(gguf: &Gguf, spec: &'m Mamba2) -> Result<Self, BackendError> {
+    pub fn load(source: Source, spec: &'m Mamba2) -> Result<Self, BackendError> {
         Ok(Self {
             spec,
-            gate: LoadedLinear::load(gguf, &spec.gate)?,
-            input: LoadedLinear::load(gguf, &spec.input)?,
-            dt: LoadedLinear::load(gguf, &spec.dt)?,
+            gate: LoadedLinear::load(source, &spec.gate)?,
+            input: LoadedLinear::load(source, &spec.input)?,
+            dt: LoadedLinear::load(source, &spec.dt)?,
             conv: LoadedConv::load(&spec.conv),
-            output: LoadedLinear::load(gguf, &spec.output)?,
+            output: LoadedLinear::load(source, &spec.output)?,
         })
     }
 

@@ -7,10 +7,9 @@ use super::isa::Isa;
 use super::rope::RopeTable;
 use super::scratch::{Scratch, room};
 use super::times::Part;
-use super::weights::LoadedLinear;
+use super::weights::{LoadedLinear, Source};
 use super::{math, norm};
 use crate::backend::BackendError;
-use crate::gguf::Gguf;
 use crate::model::{Linear, Mla, MlaKv, MlaQuery, Norm};
 
 enum LoadedQuery<'m> {
@@ -39,8 +38,8 @@ pub(super) struct LoadedMla<'m> {
 }
 
 impl<'m> LoadedMla<'m> {
-    pub fn load(gguf: &Gguf, spec: &'m Mla, rope: Arc<RopeTable>) -> Result<Self, BackendError> {
-        let load = |l: &'m Linear| LoadedLinear::load(gguf, l);
+    pub fn load(source: Source, spec: &'m Mla, rope: Arc<RopeTable>) -> Result<Self, BackendError> {
+        let load = |l: &'m Linear| LoadedLinear::load(source, l);
         let all = |ls: &'m [Linear]| ls.iter().map(load).collect::<Result<Vec<_>, _>>();
         Ok(Self {
             spec,

@@ -1,9 +1,10 @@
-//! The CPU backend: exact f32 arithmetic on dequantized weights.
+//! The CPU backend: exact f32 arithmetic on dequantized weights, or products with
+//! activations in 8 bits.
 //!
 //! Layers are decoded one at a time and meet a whole batch of sequences before
 //! they are dropped, so that neither a whole model nor a whole corpus is in
 //! memory. Results are the same bits for any number of threads, any batch and
-//! any instruction set: see [`gemm`] and [`isa`].
+//! any instruction set: see [`gemm`], [`q8`] and [`isa`].
 
 mod attention;
 mod conv;
@@ -18,6 +19,7 @@ mod math;
 mod mla;
 mod moe;
 mod norm;
+pub mod q8;
 mod rope;
 mod rwkv;
 mod scan;
@@ -36,7 +38,11 @@ use rayon::prelude::*;
 use self::layer::LoadedLayer;
 use self::rope::RopeTable;
 use self::scratch::Pool;
-use super::{BackendError, Hidden, Interrupt, LayerWindow, LayerWindowModel, Stage, Target};
+use self::weights::Source;
+use super::{
+    BackendError, Hidden, Interrupt, LayerWindow, LayerWindowModel, Numerics, Stage, Target,
+};
+use crate::gguf::BlockType;
 use crate::isa;
 use crate::model::{Model, Rope};
 use crate::quant;
@@ -53,10 +59,25 @@ enum Residency {
     Streamed,
 }
 
+/// The first of the types of weights that `numerics` has no products for.
+pub fn no_product(
+    numerics: Numerics,
+    types: impl IntoIterator<Item = BlockType>,
+) -> Option<BlockType> {
+    match numerics {
+        Numerics::Exact => None,
+        Numerics::Q8 => types.into_iter().find(|&ty| {
+            // What cannot be decoded is no weight, or is refused with the model.
+            quant::is_supported(ty) && q8::Support::of(ty) == q8::Support::None
+        }),
+    }
+}
+
 /// A model on the CPU, with its worker threads.
 pub struct CpuModel {
     model: Arc<Model>,
     isa: Isa,
+    numerics: Numerics,
     threads: rayon::ThreadPool,
     scratch: Pool,
     /// Tables that layers share; a model has one or two kinds of RoPE.
@@ -85,10 +106,35 @@ impl CpuModel {
         Ok(Self {
             model,
             isa,
+            numerics: Numerics::Exact,
             threads,
             scratch: Pool::default(),
             ropes: Mutex::default(),
         })
+    }
+
+    /// The same model with other arithmetic in its products; `new` makes it exact.
+    ///
+    /// # Errors
+    /// Weights of a type that the arithmetic has no products for.
+    pub fn with_numerics(self, numerics: Numerics) -> Result<Self, BackendError> {
+        let types = self.model.gguf.tensors().iter().map(|t| t.ty);
+        match no_product(numerics, types) {
+            Some(ty) => Err(BackendError::NoIntegerProduct(ty)),
+            None => Ok(Self { numerics, ..self }),
+        }
+    }
+
+    pub fn numerics(&self) -> Numerics {
+        self.numerics
+    }
+
+    fn source(&self) -> Source<'_> {
+        Source {
+            gguf: &self.model.gguf,
+            isa: self.isa,
+            numerics: self.numerics,
+        }
     }
 
     pub fn n_threads(&self) -> usize {
@@ -146,7 +192,7 @@ impl CpuModel {
             let how = (residency, interrupt);
             head::target_nll(
                 self.isa,
-                &model.gguf,
+                self.source(),
                 &model.head,
                 &hidden.data,
                 targets,
@@ -378,7 +424,7 @@ impl LayerWindow for CpuLayers<'_> {
             for i in self.range.clone() {
                 interrupt.check()?;
                 let start = Instant::now();
-                let layer = LoadedLayer::load(&model.gguf, &model.layers[i], |rope| {
+                let layer = LoadedLayer::load(self.cpu.source(), &model.layers[i], |rope| {
                     self.cpu.rope_table(rope, longest, n_ctx)
                 })?;
                 self.cpu.spent(Part::Weights, start);

@@ -5,9 +5,8 @@ use super::ffn::LoadedFfn;
 use super::isa::Isa;
 use super::math;
 use super::scratch::{Scratch, room};
-use super::weights::LoadedLinear;
+use super::weights::{LoadedLinear, Source};
 use crate::backend::BackendError;
-use crate::gguf::Gguf;
 use crate::model::{Gating, Groups, Moe};
 
 pub(super) struct LoadedMoe<'m> {
@@ -28,18 +27,18 @@ pub(super) struct ExpertScratch {
 type Routed = (usize, f32);
 
 impl<'m> LoadedMoe<'m> {
-    pub fn load(gguf: &Gguf, spec: &'m Moe) -> Result<Self, BackendError> {
-        let experts = spec.experts.iter().map(|e| LoadedFfn::load(gguf, e));
+    pub fn load(source: Source, spec: &'m Moe) -> Result<Self, BackendError> {
+        let experts = spec.experts.iter().map(|e| LoadedFfn::load(source, e));
         let shared = match &spec.shared {
             None => None,
             Some(shared) => {
-                let gate = shared.gate.as_ref().map(|g| LoadedLinear::load(gguf, g));
-                Some((LoadedFfn::load(gguf, &shared.ffn)?, gate.transpose()?))
+                let gate = shared.gate.as_ref().map(|g| LoadedLinear::load(source, g));
+                Some((LoadedFfn::load(source, &shared.ffn)?, gate.transpose()?))
             }
         };
         Ok(Self {
             spec,
-            router: LoadedLinear::load(gguf, &spec.router)?,
+            router: LoadedLinear::load(source, &spec.router)?,
             experts: experts.collect::<Result<_, _>>()?,
             shared,
         })

@@ -3,10 +3,9 @@
 use super::isa::Isa;
 use super::scan::{self, Columns, Scan};
 use super::scratch::{Scratch, room};
-use super::weights::LoadedLinear;
+use super::weights::{LoadedLinear, Source};
 use super::{math, norm};
 use crate::backend::BackendError;
-use crate::gguf::Gguf;
 use crate::model::{ChannelMix, FirstValue, Inner, LowRank, Rwkv6TimeMix, Rwkv7TimeMix};
 
 struct LoadedLowRank<'m> {
@@ -16,11 +15,11 @@ struct LoadedLowRank<'m> {
 }
 
 impl<'m> LoadedLowRank<'m> {
-    fn load(gguf: &Gguf, spec: &'m LowRank) -> Result<Self, BackendError> {
+    fn load(source: Source, spec: &'m LowRank) -> Result<Self, BackendError> {
         Ok(Self {
-            down: LoadedLinear::load(gguf, &spec.down)?,
+            down: LoadedLinear::load(source, &spec.down)?,
             inner: spec.inner,
-            up: LoadedLinear::load(gguf, &spec.up)?,
+            up: LoadedLinear::load(source, &spec.up)?,
         })
     }
 
@@ -48,13 +47,13 @@ pub(super) struct LoadedRwkv6<'m> {
 }
 
 impl<'m> LoadedRwkv6<'m> {
-    pub fn load(gguf: &Gguf, spec: &'m Rwkv6TimeMix) -> Result<Self, BackendError> {
-        let blends = spec.blends.iter().map(|b| LoadedLowRank::load(gguf, b));
-        let load = |linear| LoadedLinear::load(gguf, linear);
+    pub fn load(source: Source, spec: &'m Rwkv6TimeMix) -> Result<Self, BackendError> {
+        let blends = spec.blends.iter().map(|b| LoadedLowRank::load(source, b));
+        let load = |linear| LoadedLinear::load(source, linear);
         Ok(Self {
             spec,
             blends: blends.collect::<Result<_, _>>()?,
-            decay: LoadedLowRank::load(gguf, &spec.decay)?,
+            decay: LoadedLowRank::load(source, &spec.decay)?,
             key: load(&spec.key)?,
             value: load(&spec.value)?,
             receptance: load(&spec.receptance)?,
@@ -126,20 +125,20 @@ pub(super) struct LoadedRwkv7<'m> {
 }
 
 impl<'m> LoadedRwkv7<'m> {
-    pub fn load(gguf: &Gguf, spec: &'m Rwkv7TimeMix) -> Result<Self, BackendError> {
-        let load = |linear| LoadedLinear::load(gguf, linear);
+    pub fn load(source: Source, spec: &'m Rwkv7TimeMix) -> Result<Self, BackendError> {
+        let load = |linear| LoadedLinear::load(source, linear);
         Ok(Self {
             spec,
             receptance: load(&spec.receptance)?,
-            decay: LoadedLowRank::load(gguf, &spec.decay)?,
+            decay: LoadedLowRank::load(source, &spec.decay)?,
             key: load(&spec.key)?,
             value: load(&spec.value)?,
             value_mix: match &spec.first_value {
                 FirstValue::Store => None,
-                FirstValue::Mix(mix) => Some(LoadedLowRank::load(gguf, mix)?),
+                FirstValue::Mix(mix) => Some(LoadedLowRank::load(source, mix)?),
             },
-            rate: LoadedLowRank::load(gguf, &spec.rate)?,
-            gate: LoadedLowRank::load(gguf, &spec.gate)?,
+            rate: LoadedLowRank::load(source, &spec.rate)?,
+            gate: LoadedLowRank::load(source, &spec.gate)?,
             output: load(&spec.output)?,
         })
     }
@@ -229,14 +228,14 @@ pub(super) struct LoadedChannelMix<'m> {
 }
 
 impl<'m> LoadedChannelMix<'m> {
-    pub fn load(gguf: &Gguf, spec: &'m ChannelMix) -> Result<Self, BackendError> {
+    pub fn load(source: Source, spec: &'m ChannelMix) -> Result<Self, BackendError> {
         Ok(Self {
             spec,
-            key: LoadedLinear::load(gguf, &spec.key)?,
-            value: LoadedLinear::load(gguf, &spec.value)?,
+            key: LoadedLinear::load(source, &spec.key)?,
+            value: LoadedLinear::load(source, &spec.value)?,
             receptance: match &spec.receptance {
                 None => None,
-                Some((lerp, r)) => Some((lerp.values.as_slice(), LoadedLinear::load(gguf, r)?)),
+                Some((lerp, r)) => Some((lerp.values.as_slice(), LoadedLinear::load(source, r)?)),
             },
         })
     }

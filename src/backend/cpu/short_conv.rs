@@ -4,9 +4,8 @@ use super::conv::LoadedConv;
 use super::isa::Isa;
 use super::math;
 use super::scratch::{Scratch, room};
-use super::weights::LoadedLinear;
+use super::weights::{LoadedLinear, Source};
 use crate::backend::BackendError;
-use crate::gguf::Gguf;
 use crate::model::ShortConv;
 
 pub(super) struct LoadedShortConv<'m> {
@@ -18,13 +17,13 @@ pub(super) struct LoadedShortConv<'m> {
 }
 
 impl<'m> LoadedShortConv<'m> {
-    pub fn load(gguf: &Gguf, spec: &'m ShortConv) -> Result<Self, BackendError> {
+    pub fn load(source: Source, spec: &'m ShortConv) -> Result<Self, BackendError> {
         Ok(Self {
-            b: LoadedLinear::load(gguf, &spec.b)?,
-            c: LoadedLinear::load(gguf, &spec.c)?,
-            input: LoadedLinear::load(gguf, &spec.input)?,
+            b: LoadedLinear::load(source, &spec.b)?,
+            c: LoadedLinear::load(source, &spec.c)?,
+            input: LoadedLinear::load(source, &spec.input)?,
             conv: LoadedConv::load(&spec.conv),
-            output: LoadedLinear::load(gguf, &spec.output)?,
+            output: LoadedLinear::load(source, &spec.output)?,
         })
     }
 

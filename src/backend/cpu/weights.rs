@@ -1,19 +1,82 @@
-//! A layer's weights, decoded to f32 and packed for the product kernel.
+//! A layer's weights, decoded and packed for a product kernel: to f32, or to
+//! integers where numerics and block type say so.
 
 use rayon::prelude::*;
 
 use super::gemm::{self, PANEL, Packed, Product};
 use super::isa::Isa;
+use super::q8::{self, Support};
 use super::{math, spread};
-use crate::backend::BackendError;
+use crate::backend::{BackendError, Numerics};
 use crate::gguf::Gguf;
 use crate::model::{Linear, Matrix};
 use crate::quant;
 
-/// Decodes a matrix into panels, on all threads.
-pub(super) fn load(gguf: &Gguf, matrix: &Matrix) -> Result<Packed, BackendError> {
+/// Where weights come from, and what becomes of them.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub gguf: &'a Gguf,
+    pub isa: Isa,
+    pub numerics: Numerics,
+}
+
+/// A loaded matrix.
+pub(super) enum Weight {
+    F32(Packed),
+    Integers(q8::Panels),
+}
+
+impl Weight {
+    /// Decodes a matrix into panels, on all threads.
+    pub fn load(source: Source, matrix: &Matrix) -> Result<Self, BackendError> {
+        let support = match source.numerics {
+            Numerics::Exact => Support::F32,
+            Numerics::Q8 => Support::of(matrix.ty),
+        };
+        Ok(match support {
+            Support::F32 => Self::F32(packed(source, matrix)?),
+            Support::Integers(kind) => Self::Integers(integers(source, matrix, kind)?),
+            Support::None => return Err(BackendError::NoIntegerProduct(matrix.ty)),
+        })
+    }
+
+    pub fn n_in(&self) -> usize {
+        match self {
+            Self::F32(w) => w.n_in(),
+            Self::Integers(w) => w.n_in(),
+        }
+    }
+
+    pub fn n_out(&self) -> usize {
+        match self {
+            Self::F32(w) => w.n_out(),
+            Self::Integers(w) => w.n_out(),
+        }
+    }
+
+    /// `out ← x · wᵀ` for the rows of `x`.
+    pub fn multiply(&self, isa: Isa, x: &[f32], out: &mut [f32]) {
+        match self {
+            Self::F32(w) => {
+                let n_rows = out.len() / w.n_out();
+                gemm::multiply(isa, Product::full(x, n_rows, w), out, w.n_out());
+            }
+            Self::Integers(w) => q8::multiply(isa, x, w, out),
+        }
+    }
+
+    /// As [`Self::multiply`], with sums in f64; integers are summed exactly anyway.
+    pub fn multiply_wide(&self, isa: Isa, x: &[f32], out: &mut [f32]) {
+        match self {
+            Self::F32(w) => gemm::multiply_wide(isa, x, w, out),
+            Self::Integers(w) => q8::multiply(isa, x, w, out),
+        }
+    }
+}
+
+fn packed(source: Source, matrix: &Matrix) -> Result<Packed, BackendError> {
     let n_in = matrix.n_in;
-    let blocks = matrix.data(gguf);
+    let blocks = matrix.data(source.gguf);
     let mut packed = Packed::zeros(n_in, matrix.n_out);
     packed.panels_mut().enumerate().try_for_each_init(
         || vec![0.0f32; PANEL * n_in],
@@ -30,17 +93,37 @@ pub(super) fn load(gguf: &Gguf, matrix: &Matrix) -> Result<Packed, BackendError>
     Ok(packed)
 }
 
+fn integers(source: Source, matrix: &Matrix, kind: q8::Kind) -> Result<q8::Panels, BackendError> {
+    let blocks = matrix.data(source.gguf);
+    let mut panels = q8::Panels::zeros(kind, matrix.n_in, matrix.n_out);
+    panels
+        .panels_mut()
+        .into_par_iter()
+        .enumerate()
+        .try_for_each_init(
+            || q8::RowBuffers::new(kind, matrix.n_in),
+            |row, (p, mut panel)| {
+                for o in 0..PANEL.min(matrix.n_out - p * PANEL) {
+                    let blocks = blocks.row(p * PANEL + o);
+                    panel.fill(source.isa, matrix.ty, o, blocks, row)?;
+                }
+                Ok::<(), BackendError>(())
+            },
+        )?;
+    Ok(panels)
+}
+
 /// A loaded matrix with its bias.
 pub(super) struct LoadedLinear<'m> {
-    weight: Packed,
+    weight: Weight,
     bias: Option<&'m [f32]>,
     scale: f32,
 }
 
 impl<'m> LoadedLinear<'m> {
-    pub fn load(gguf: &Gguf, linear: &'m Linear) -> Result<Self, BackendError> {
+    pub fn load(source: Source, linear: &'m Linear) -> Result<Self, BackendError> {
         Ok(Self {
-            weight: load(gguf, &linear.weight)?,
+            weight: Weight::load(source, &linear.weight)?,
             bias: linear.bias.as_ref().map(|b| b.values.as_slice()),
             scale: linear.scale,
         })
@@ -56,21 +139,12 @@ impl<'m> LoadedLinear<'m> {
 
     /// `out ← scale · (x · wᵀ) + b` for the rows of `x`; with `spread` on all threads.
     pub fn apply(&self, isa: Isa, spread: bool, x: &[f32], out: &mut [f32]) {
-        self.apply_with(isa, spread, x, out, |x, w, out| {
-            gemm::multiply(
-                isa,
-                Product::full(x, out.len() / w.n_out(), w),
-                out,
-                w.n_out(),
-            );
-        });
+        self.apply_with(isa, spread, x, out, |w, x, out| w.multiply(isa, x, out));
     }
 
     /// As [`Self::apply`], with sums in f64: see [`gemm::multiply_wide`].
     pub fn apply_wide(&self, isa: Isa, spread: bool, x: &[f32], out: &mut [f32]) {
-        self.apply_with(isa, spread, x, out, |x, w, out| {
-            gemm::multiply_wide(isa, x, w, out);
-        });
+        self.apply_with(isa, spread, x, out, |w, x, out| w.multiply_wide(isa, x, out));
     }
 
     fn apply_with(
@@ -79,15 +153,15 @@ impl<'m> LoadedLinear<'m> {
         spread: bool,
         x: &[f32],
         out: &mut [f32],
-        multiply: impl Fn(&[f32], &Packed, &mut [f32]) + Sync,
+        multiply: impl Fn(&Weight, &[f32], &mut [f32]) + Sync,
     ) {
         /// Enough rows to reuse a panel, few enough to share out.
         const ROWS: usize = 112;
-        let (n_in, n_out) = (self.weight.n_in(), self.weight.n_out());
+        let (n_in, n_out) = (self.n_in(), self.n_out());
         spread::chunks_mut(spread, out, ROWS * n_out, |i, out| {
             let n_rows = out.len() / n_out;
             let x = &x[i * ROWS * n_in..][..n_rows * n_in];
-            multiply(x, &self.weight, out);
+            multiply(&self.weight, x, out);
             if self.scale != 1.0 {
                 math::scale(isa, out, self.scale);
             }

@@ -11,7 +11,7 @@ pub(super) const ROWS: usize = 7;
 /// Computes up to [`ROWS`] rows of a panel.
 pub(super) fn tile(isa: Isa, t: Tile, out: &mut [f32], out_stride: usize) {
     let n_k = t.n_k();
-    assert_eq!(isa.level(), Level::Avx512);
+    assert!(matches!(isa.level(), Level::Avx512 | Level::Avx512Vnni));
     assert!((1..=ROWS).contains(&t.n_rows));
     assert!(t.x.len() >= (t.n_rows - 1) * t.x_stride + n_k);
     assert!(out.len() >= (t.n_rows - 1) * out_stride + PANEL);

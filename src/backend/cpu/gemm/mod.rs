@@ -152,7 +152,7 @@ pub fn multiply(isa: Isa, p: Product, out: &mut [f32], out_stride: usize) {
                 },
             ),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => in_tiles(
+            Level::Avx512 | Level::Avx512Vnni => in_tiles(
                 tile,
                 avx512::ROWS,
                 out,
