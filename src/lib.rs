@@ -17,4 +17,5 @@ pub mod quant;
 pub mod reference;
 pub mod results;
 pub mod run;
+pub mod stats;
 pub mod tokenizer;

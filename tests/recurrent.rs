@@ -46,10 +46,10 @@ fn nll(cpu: &CpuModel, sequences: &[&[u32]]) -> Vec<Vec<u64>> {
     for s in sequences {
         let rows = (first..).zip(&s[1..]);
         let targets: Vec<Target> = rows.map(|(row, &id)| Target { row, id }).collect();
-        let nll = cpu
-            .target_nll(&hidden, &targets, &Interrupt::default())
+        let scores = cpu
+            .score_targets(&hidden, &targets, &Interrupt::default())
             .expect("a score");
-        all.push(nll.into_iter().map(f64::to_bits).collect());
+        all.push(scores.iter().map(|s| s.nll.to_bits()).collect());
         first += s.len();
     }
     all

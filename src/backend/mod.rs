@@ -159,6 +159,22 @@ pub struct Target {
     pub id: u32,
 }
 
+/// What the softmax over the whole vocabulary says of one target.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TokenScore {
+    /// `−ln p(target)` in nats.
+    pub nll: f64,
+    /// Vocabulary entries with a strictly greater logit: 0 if the target is the
+    /// most likely token.
+    pub rank: u32,
+    /// The most likely token, the first of equally likely ones.
+    pub top_id: u32,
+    /// Its probability.
+    pub top_p: f32,
+    /// Entropy of the distribution in nats, `−Σ p · ln p`.
+    pub entropy: f32,
+}
+
 /// A model on one device, taken apart at layer boundaries.
 pub trait LayerWindowModel: Send + Sync {
     fn n_layer(&self) -> usize;
@@ -180,17 +196,17 @@ pub trait LayerWindowModel: Send + Sync {
     /// A range outside the model, weights that cannot be decoded.
     fn layers(&self, range: Range<usize>) -> Result<Box<dyn LayerWindow + '_>, BackendError>;
 
-    /// Negative log-likelihoods of the targets in nats, each from a log-softmax
-    /// over the whole vocabulary in f64; the logits are never stored together.
+    /// Scores the targets, each by a softmax over the whole vocabulary in f64; the
+    /// logits are never stored together.
     ///
     /// # Errors
     /// Logits that are not finite, interruption.
-    fn target_nll(
+    fn score_targets(
         &self,
         hidden: &Hidden,
         targets: &[Target],
         interrupt: &Interrupt,
-    ) -> Result<Vec<f64>, BackendError>;
+    ) -> Result<Vec<TokenScore>, BackendError>;
 }
 
 /// A contiguous range of layers on one device.

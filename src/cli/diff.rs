@@ -12,11 +12,12 @@ use crate::results::diff::{Diff, Side};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Rows are joined by key. The *.windows.csv files beside the tables are used for the paired test, \
-which --max-sigma judges where it can be made; else it judges the unpaired σ.
+Rows are joined by key. The records of both tables (.records/NAME beside NAME.csv) are used where \
+they are there, else the *.windows.csv files; without either there is no paired test. --max-sigma \
+judges the paired t, or the unpaired σ where there is none.
 
-Exit codes: 0 at least one row was compared, all could be, and all are within the gate; 1 a bound \
-is broken or a row was not measured; 2 wrong usage, or a file is missing or malformed.")]
+Exit codes: 0 at least one row was compared, all could be, and none fails; 1 a row fails or was \
+not measured; 2 wrong usage, or a file is missing or malformed.")]
 pub struct Args {
     /// The results to compare with: NAME.csv
     #[arg(value_name = "A.csv")]
@@ -30,9 +31,18 @@ pub struct Args {
     /// Largest difference in standard errors, in either direction
     #[arg(long, value_name = "SIGMA", allow_negative_numbers = true)]
     max_sigma: Option<f64>,
+    /// Fail changes whose p, adjusted for the number of rows, is below this
+    #[arg(long, value_name = "LEVEL", allow_negative_numbers = true)]
+    significance: Option<f64>,
+    /// Changes of ln PPL up to this size mean nothing
+    #[arg(long, value_name = "NATS")]
+    noise_floor: Option<f64>,
     /// Take the bounds of this experiment's [gate] where no option sets one
     #[arg(long, value_name = "FILE")]
     experiment: Option<PathBuf>,
+    /// Print percentiles, and the windows and tokens that moved most (text only)
+    #[arg(long)]
+    details: bool,
     /// How to print the comparison
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -54,13 +64,14 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let gate = Gate {
         max_delta_pct: args.max_delta_pct.or(declared.max_delta_pct),
         max_sigma: args.max_sigma.or(declared.max_sigma),
+        significance: args.significance.or(declared.significance),
     };
     gate.check().map_err(Failure::usage)?;
     let a = Side::load(&args.a).map_err(Failure::usage)?;
     let b = Side::load(&args.b).map_err(Failure::usage)?;
-    let diff = Diff::new(&a, &b, gate);
+    let diff = Diff::new(&a, &b, gate, &|_| args.noise_floor);
     let bytes = match args.format {
-        Format::Text => diff.to_text().into_bytes(),
+        Format::Text => diff.to_text(args.details).into_bytes(),
         Format::Markdown => diff.to_markdown().into_bytes(),
         Format::Json => diff.to_json().map_err(Failure::failed)?.into_bytes(),
         Format::Csv => diff.to_csv().map_err(Failure::failed)?,

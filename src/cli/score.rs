@@ -321,7 +321,7 @@ fn write_per_token(path: &Path, tokens: &[u32], scores: &[WindowScore]) -> io::R
     let mut out = csv::Writer::from_writer(BufWriter::new(std::fs::File::create(path)?));
     out.write_record(["chunk", "pos", "target", "nll"])?;
     for s in scores {
-        for (i, (nll, target)) in s.nll.iter().zip(&tokens[s.window.targets()]).enumerate() {
+        for (i, (nll, target)) in s.nll().zip(&tokens[s.window.targets()]).enumerate() {
             let position = s.window.first_target + i;
             out.serialize((s.window.index, position, target, nll))?;
         }

@@ -6,7 +6,7 @@ use super::geometry::WindowPlan;
 use super::model::Sequence;
 use super::score::{Batch, EvalError, Feed, Passes, Progress, WindowScore, run_passes};
 use crate::backend::{
-    Device, Interrupt, LayerSpan, LayerWindow, LayerWindowModel, Partition, Target,
+    Device, Interrupt, LayerSpan, LayerWindow, LayerWindowModel, Partition, Target, TokenScore,
 };
 
 /// Why devices and a partition do not go together.
@@ -127,7 +127,11 @@ impl Passes for LayerPasses<'_> {
         Ok(())
     }
 
-    fn batch(&mut self, pass: usize, batch: &Batch) -> Result<Option<Vec<Vec<f64>>>, EvalError> {
+    fn batch(
+        &mut self,
+        pass: usize,
+        batch: &Batch,
+    ) -> Result<Option<Vec<Vec<TokenScore>>>, EvalError> {
         let (first, last) = (pass == 0, pass + 1 == self.passes.len());
         let spans = self.passes[pass];
         let (Some(first_span), Some(last_span)) = (spans.first(), spans.last()) else {
@@ -169,12 +173,12 @@ impl Passes for LayerPasses<'_> {
             return Ok(None);
         }
         let targets = targets(&sequences);
-        let nll = self
+        let scores = self
             .model
             .on(last_span)?
-            .target_nll(&hidden, &targets, self.interrupt);
-        let nll = nll.map_err(EvalError::Backend)?;
-        let mut rest = nll.as_slice();
+            .score_targets(&hidden, &targets, self.interrupt);
+        let scores = scores.map_err(EvalError::Backend)?;
+        let mut rest = scores.as_slice();
         let each = sequences.iter().map(|s| {
             let (head, tail) = rest.split_at(s.targets.len());
             rest = tail;
@@ -237,13 +241,20 @@ mod tests {
             Ok(Box::new(Double(range)))
         }
 
-        fn target_nll(
+        fn score_targets(
             &self,
             hidden: &Hidden,
             targets: &[Target],
             _interrupt: &Interrupt,
-        ) -> Result<Vec<f64>, BackendError> {
-            Ok(targets.iter().map(|t| hidden.data[t.row].into()).collect())
+        ) -> Result<Vec<TokenScore>, BackendError> {
+            let score = |t: &Target| TokenScore {
+                nll: hidden.data[t.row].into(),
+                rank: 0,
+                top_id: 0,
+                top_p: 1.0,
+                entropy: 0.0,
+            };
+            Ok(targets.iter().map(score).collect())
         }
     }
 
@@ -280,7 +291,7 @@ mod tests {
             &mut self,
             pass: usize,
             batch: &Batch,
-        ) -> Result<Option<Vec<Vec<f64>>>, EvalError> {
+        ) -> Result<Option<Vec<Vec<TokenScore>>>, EvalError> {
             self.0.batch(pass, batch)
         }
     }
@@ -314,7 +325,7 @@ mod tests {
             };
             let good = run(0, 0).unwrap();
             // The target at position 1 of window 3 is scored from the id 30.
-            assert_eq!((good.len(), good[3].nll[0]), (4, 120.0));
+            assert_eq!((good.len(), good[3].tokens[0].nll), (4, 120.0));
             let error = run(1, 3).unwrap_err();
             assert_eq!(error, EvalError::Replay { window: 1, pass: 1 });
             assert_eq!(

@@ -5,11 +5,10 @@ mod geometry;
 mod layered;
 mod model;
 mod score;
-mod stats;
 
+pub use crate::stats::{Cluster, ClusteredMean, Moments, clustered_mean};
 pub use checkpoint::{CheckpointError, CheckpointOptions, MIB};
 pub use geometry::{Geometry, GeometryError, Limits, Mode, Window, WindowPlan};
 pub use layered::{DeviceError, Layered, score_layered};
 pub use model::{FromLogits, LogitsModel, PerplexityModel, Sequence};
 pub use score::{EvalError, Feed, Progress, WindowScore, score_windows};
-pub use stats::{Cluster, ClusteredMean, Moments, clustered_mean};

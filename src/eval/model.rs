@@ -1,6 +1,6 @@
 //! What the evaluator scores, and the ways to provide it.
 
-use crate::backend::BackendError;
+use crate::backend::{BackendError, Stage, TokenScore};
 
 /// One sequence, evaluated from position 0, and the positions whose tokens are
 /// to be scored.
@@ -16,7 +16,7 @@ pub struct Sequence<'a> {
     pub n_ctx: usize,
 }
 
-/// A model as the evaluator sees it: negative log-likelihoods of given targets.
+/// A model as the evaluator sees it: scores of given targets.
 ///
 /// The head and the log-softmax are the model's business, so that logits for a
 /// whole window need never exist; models that do produce logits come in through
@@ -24,12 +24,12 @@ pub struct Sequence<'a> {
 pub trait PerplexityModel {
     fn n_vocab(&self) -> usize;
 
-    /// `−ln p(target | tokens before it)` in nats for every target of every
-    /// sequence. Sequences do not see each other.
+    /// Scores every target of every sequence by `p(target | tokens before it)`.
+    /// Sequences do not see each other.
     ///
     /// # Errors
     /// Values that are not finite, with the sequence's number in the batch.
-    fn target_nll(&mut self, batch: &[Sequence]) -> Result<Vec<Vec<f64>>, BackendError>;
+    fn score(&mut self, batch: &[Sequence]) -> Result<Vec<Vec<TokenScore>>, BackendError>;
 }
 
 /// A model that hands out logits.
@@ -57,20 +57,24 @@ impl<M: LogitsModel> PerplexityModel for FromLogits<M> {
         self.0.n_vocab()
     }
 
-    fn target_nll(&mut self, batch: &[Sequence]) -> Result<Vec<Vec<f64>>, BackendError> {
-        let score = |(i, s): (usize, &Sequence)| self.sequence_nll(i, s);
+    fn score(&mut self, batch: &[Sequence]) -> Result<Vec<Vec<TokenScore>>, BackendError> {
+        let score = |(i, s): (usize, &Sequence)| self.score_sequence(i, s);
         batch.iter().enumerate().map(score).collect()
     }
 }
 
 impl<M: LogitsModel> FromLogits<M> {
-    fn sequence_nll(&mut self, sequence: usize, s: &Sequence) -> Result<Vec<f64>, BackendError> {
+    fn score_sequence(
+        &mut self,
+        sequence: usize,
+        s: &Sequence,
+    ) -> Result<Vec<TokenScore>, BackendError> {
         let n_vocab = self.0.n_vocab();
         let all = match self.0.returns_all_rows() {
             true => Some(self.0.forward(s.tokens)?),
             false => None,
         };
-        let mut nll = Vec::with_capacity(s.targets.len());
+        let mut scores = Vec::with_capacity(s.targets.len());
         for (i, &id) in s.targets.iter().enumerate() {
             let row = s.first_target + i - 1;
             let last;
@@ -94,19 +98,35 @@ impl<M: LogitsModel> FromLogits<M> {
                 return Err(BackendError::NotFinite {
                     sequence,
                     position: row,
-                    stage: crate::backend::Stage::Logits,
+                    stage: Stage::Logits,
                 });
             }
-            nll.push(log_sum_exp(logits) - f64::from(logit));
+            scores.push(score_row(logits, logit));
         }
-        Ok(nll)
+        Ok(scores)
     }
 }
 
-/// `ln Σ e^l` in f64, stable for any size of logits.
-fn log_sum_exp(logits: &[f32]) -> f64 {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let max = f64::from(max);
-    let sum: f64 = logits.iter().map(|&l| (f64::from(l) - max).exp()).sum();
-    max + sum.ln()
+/// A target with the logit `own` in a row of logits, in f64.
+fn score_row(logits: &[f32], own: f32) -> TokenScore {
+    let (mut top, mut max) = (0, f32::NEG_INFINITY);
+    for (id, &l) in logits.iter().enumerate() {
+        if l > max {
+            (top, max) = (id, l);
+        }
+    }
+    let below = |l: &f32| f64::from(*l) - f64::from(max);
+    let sum: f64 = logits.iter().map(|l| below(l).exp()).sum();
+    // −ln p of an entry is ln(sum) − below.
+    let terms = logits.iter().map(|l| {
+        let x = below(l);
+        x.exp() / sum * (sum.ln() - x)
+    });
+    TokenScore {
+        nll: f64::from(max) + sum.ln() - f64::from(own),
+        rank: logits.iter().filter(|&&l| l > own).count() as u32,
+        top_id: top as u32,
+        top_p: (1.0 / sum) as f32,
+        entropy: terms.sum::<f64>() as f32,
+    }
 }

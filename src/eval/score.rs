@@ -6,19 +6,24 @@ use super::checkpoint::CheckpointError;
 use super::geometry::{Window, WindowPlan};
 use super::layered::DeviceError;
 use super::model::{PerplexityModel, Sequence};
-use crate::backend::{BackendError, Interrupt, Stage};
+use crate::backend::{BackendError, Interrupt, Stage, TokenScore};
 
 /// The scored targets of one window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WindowScore {
     pub window: Window,
-    /// `−ln p` in nats of the targets at `window.first_target..window.len`.
-    pub nll: Vec<f64>,
+    /// Scores of the targets at `window.first_target..window.len`.
+    pub tokens: Vec<TokenScore>,
 }
 
 impl WindowScore {
+    /// `−ln p` of each target, in nats.
+    pub fn nll(&self) -> impl ExactSizeIterator<Item = f64> + '_ {
+        self.tokens.iter().map(|t| t.nll)
+    }
+
     pub fn nll_sum(&self) -> f64 {
-        self.nll.iter().sum()
+        self.nll().sum()
     }
 }
 
@@ -147,8 +152,12 @@ pub(super) trait Passes {
 
     fn begin(&mut self, pass: usize) -> Result<(), EvalError>;
 
-    /// Evaluates a batch; the last pass yields the NLLs of its targets.
-    fn batch(&mut self, pass: usize, batch: &Batch) -> Result<Option<Vec<Vec<f64>>>, EvalError>;
+    /// Evaluates a batch; the last pass yields the scores of its targets.
+    fn batch(
+        &mut self,
+        pass: usize,
+        batch: &Batch,
+    ) -> Result<Option<Vec<Vec<TokenScore>>>, EvalError>;
 }
 
 /// The one loop over corpus windows: every pass sees the windows of `plan`, in
@@ -198,15 +207,15 @@ pub(super) fn run_passes(
                 tokens,
                 inputs: windows.iter().map(input).collect(),
             };
-            let nll = passes.batch(pass, &batch).map_err(|e| match e {
+            let scored = passes.batch(pass, &batch).map_err(|e| match e {
                 EvalError::Backend(BackendError::Interrupted) => interrupted(done),
                 EvalError::Backend(e) => locate(e, windows),
                 e => e,
             })?;
             done += windows.len();
             let first_new = scores.len();
-            let scored = windows.iter().zip(nll.into_iter().flatten());
-            scores.extend(scored.map(|(&window, nll)| WindowScore { window, nll }));
+            let scored = windows.iter().zip(scored.into_iter().flatten());
+            scores.extend(scored.map(|(&window, tokens)| WindowScore { window, tokens }));
             each(Progress {
                 pass,
                 passes: n_passes,
@@ -230,9 +239,13 @@ impl Passes for OnePass<'_> {
         Ok(())
     }
 
-    fn batch(&mut self, _pass: usize, batch: &Batch) -> Result<Option<Vec<Vec<f64>>>, EvalError> {
-        let nll = self.0.target_nll(&batch.sequences());
-        nll.map(Some).map_err(EvalError::Backend)
+    fn batch(
+        &mut self,
+        _pass: usize,
+        batch: &Batch,
+    ) -> Result<Option<Vec<Vec<TokenScore>>>, EvalError> {
+        let scores = self.0.score(&batch.sequences());
+        scores.map(Some).map_err(EvalError::Backend)
     }
 }
 

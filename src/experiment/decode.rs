@@ -194,6 +194,20 @@ impl<'a> Decoder<'a> {
 
     /// A finite number from zero.
     pub fn non_negative(&mut self, node: &Node<'_>) -> Option<f64> {
+        self.number(node, "from 0 up", |x| x.is_finite() && x >= 0.0)
+    }
+
+    /// A number between 0 and 1.
+    pub fn level(&mut self, node: &Node<'_>) -> Option<f64> {
+        self.number(node, "between 0 and 1", |x| x > 0.0 && x < 1.0)
+    }
+
+    fn number(
+        &mut self,
+        node: &Node<'_>,
+        range: &str,
+        in_range: impl Fn(f64) -> bool,
+    ) -> Option<f64> {
         let number = match node.value {
             Value::Num(_, n) => n.to_f64().or_else(|| integer(*n).map(|n| n as f64)),
             _ => None,
@@ -202,11 +216,11 @@ impl<'a> Decoder<'a> {
             self.wrong_type(node, "a number");
             return None;
         };
-        if number.is_finite() && number >= 0.0 {
+        if in_range(number) {
             return Some(number);
         }
         let key = last_key(&node.path);
-        self.error(node, format!("'{key}' must be from 0 up, found {number}"));
+        self.error(node, format!("'{key}' must be {range}, found {number}"));
         None
     }
 }

@@ -522,14 +522,18 @@ fn exclude<'a>(d: &mut Decoder<'a>, node: &Node<'a>) -> Option<Exclude> {
 }
 
 fn gate<'a>(d: &mut Decoder<'a>, top: &Table<'a>) -> Gate {
-    let Some(table) = top
-        .get("gate")
-        .and_then(|n| d.table(&n, "[gate]", &["max_delta_pct", "max_sigma"]))
-    else {
+    let Some(table) = top.get("gate").and_then(|n| {
+        d.table(
+            &n,
+            "[gate]",
+            &["max_delta_pct", "max_sigma", "significance"],
+        )
+    }) else {
         return Gate::default();
     };
     Gate {
         max_delta_pct: optional(d, &table, "max_delta_pct", |d, n| d.non_negative(n)),
         max_sigma: optional(d, &table, "max_sigma", |d, n| d.non_negative(n)),
+        significance: optional(d, &table, "significance", |d, n| d.level(n)),
     }
 }

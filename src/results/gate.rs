@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::render::signed;
+use super::render::{probability, signed};
 
 /// Bounds on a difference, in either direction: a kernel that makes a model
 /// better than it is, is as wrong as one that makes it worse.
@@ -13,6 +13,19 @@ pub struct Gate {
     pub max_delta_pct: Option<f64>,
     /// Largest difference in standard errors.
     pub max_sigma: Option<f64>,
+    /// A difference fails whose adjusted p is below this: among the rows that
+    /// fail, this share at most is expected to have been chance.
+    pub significance: Option<f64>,
+}
+
+/// What a gate judges.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured<'a> {
+    pub delta_pct: f64,
+    /// What `sigma` is.
+    pub sigma_name: &'a str,
+    pub sigma: f64,
+    pub adjusted_p: Option<f64>,
 }
 
 impl Gate {
@@ -21,7 +34,7 @@ impl Gate {
         *self == Gate::default()
     }
 
-    /// Checks that the bounds are finite and not negative.
+    /// Checks that the bounds are numbers of the right range.
     pub fn check(&self) -> Result<(), String> {
         for (name, bound) in [
             ("max_delta_pct", self.max_delta_pct),
@@ -31,12 +44,16 @@ impl Gate {
                 return Err(format!("{name} is {b}; it must be a number from 0"));
             }
         }
+        if let Some(q) = self.significance.filter(|q| !(*q > 0.0 && *q < 1.0)) {
+            return Err(format!(
+                "significance is {q}; it must be between 0 and 1, such as 0.05"
+            ));
+        }
         Ok(())
     }
 
-    /// The bounds that a difference breaks, in words; `sigma_name` says what
-    /// `sigma` is. A NaN breaks every bound.
-    pub fn breaches(&self, delta_pct: f64, sigma_name: &str, sigma: f64) -> Vec<String> {
+    /// The bounds that a difference breaks, in words. A NaN breaks every bound.
+    pub fn breaches(&self, m: Measured) -> Vec<String> {
         let mut out = Vec::new();
         let mut check = |what: &str, x: f64, bound: Option<f64>, unit: &str| {
             let Some(bound) = bound else { return };
@@ -49,8 +66,15 @@ impl Gate {
                 ));
             }
         };
-        check("Δ", delta_pct, self.max_delta_pct, " %");
-        check(sigma_name, sigma, self.max_sigma, "");
+        check("Δ", m.delta_pct, self.max_delta_pct, " %");
+        check(m.sigma_name, m.sigma, self.max_sigma, "");
+        if let Some(level) = self.significance {
+            let p = m.adjusted_p.unwrap_or(f64::NAN);
+            let chance = p >= level;
+            if !chance {
+                out.push(format!("adjusted p {} below {level}", probability(p)));
+            }
+        }
         out
     }
 }
@@ -59,17 +83,52 @@ impl Gate {
 mod tests {
     use super::*;
 
+    fn measured(delta_pct: f64, sigma: f64) -> Measured<'static> {
+        Measured {
+            delta_pct,
+            sigma_name: "σ",
+            sigma,
+            adjusted_p: None,
+        }
+    }
+
     #[test]
     fn bounds_hold_in_both_directions_and_at_the_bound() {
         let g = Gate {
             max_delta_pct: Some(0.1),
             max_sigma: Some(3.0),
+            significance: None,
         };
-        assert!(g.breaches(0.1, "σ", -3.0).is_empty());
-        assert!(g.breaches(-0.1, "σ", 3.0).is_empty());
-        assert_eq!(g.breaches(-0.11, "σ", 0.0).len(), 1);
-        assert_eq!(g.breaches(0.0, "σ", 3.01).len(), 1);
-        assert_eq!(g.breaches(0.2, "σ", f64::INFINITY).len(), 2);
+        assert!(g.breaches(measured(0.1, -3.0)).is_empty());
+        assert!(g.breaches(measured(-0.1, 3.0)).is_empty());
+        assert_eq!(g.breaches(measured(-0.11, 0.0)).len(), 1);
+        assert_eq!(g.breaches(measured(0.0, 3.01)).len(), 1);
+        assert_eq!(g.breaches(measured(0.2, f64::INFINITY)).len(), 2);
+    }
+
+    #[test]
+    fn significance_judges_the_adjusted_p() {
+        let g = Gate {
+            significance: Some(0.05),
+            ..Gate::default()
+        };
+        let at = |adjusted_p| {
+            g.breaches(Measured {
+                adjusted_p,
+                ..measured(0.0, 0.0)
+            })
+        };
+        assert!(at(Some(0.05)).is_empty());
+        assert_eq!(at(Some(0.01)), ["adjusted p 0.0100 below 0.05"]);
+        assert_eq!(at(Some(f64::NAN)).len(), 1);
+        assert_eq!(at(None).len(), 1);
+        for bad in [0.0, 1.0, -0.1, f64::NAN] {
+            let g = Gate {
+                significance: Some(bad),
+                ..Gate::default()
+            };
+            assert!(g.check().is_err());
+        }
     }
 
     #[test]
@@ -77,13 +136,14 @@ mod tests {
         let g = Gate {
             max_delta_pct: Some(f64::MAX),
             max_sigma: Some(f64::MAX),
+            significance: None,
         };
-        assert_eq!(g.breaches(f64::NAN, "σ", f64::NAN).len(), 2);
+        assert_eq!(g.breaches(measured(f64::NAN, f64::NAN)).len(), 2);
         let nan = Gate {
             max_delta_pct: Some(f64::NAN),
-            max_sigma: None,
+            ..Gate::default()
         };
-        assert_eq!(nan.breaches(0.0, "σ", 0.0).len(), 1);
+        assert_eq!(nan.breaches(measured(0.0, 0.0)).len(), 1);
         assert!(nan.check().is_err());
         assert!(
             Gate {

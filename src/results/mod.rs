@@ -4,16 +4,19 @@
 
 pub(crate) mod csv_file;
 pub mod diff;
-mod diff_format;
 mod gate;
 mod paired;
+pub mod record;
 pub mod render;
 mod row;
 pub(crate) mod schema;
 mod tables;
+mod tokens;
 
 pub use csv_file::CsvError;
-pub use gate::Gate;
-pub use paired::{Paired, paired};
+pub use gate::{Gate, Measured};
+pub use paired::{MovedWindow, Paired, moved_windows, paired};
+pub use record::{Record, RecordError, RecordFolder};
 pub use row::{Comparison, Figures, Outcome, Provenance, ResultRow, TimingRow, WindowRow};
 pub use tables::{ResultsError, TablePaths, Tables};
+pub use tokens::{MovedScore, MovedToken, TokenComparison};

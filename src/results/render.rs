@@ -23,6 +23,17 @@ pub fn signed(x: f64, decimals: usize) -> String {
     }
 }
 
+/// A probability: small ones in exponent form, so that only 0 is `0`.
+pub fn probability(p: f64) -> String {
+    if p == 0.0 {
+        "0".to_owned()
+    } else if p < 1e-3 {
+        format!("{p:.1e}")
+    } else {
+        format!("{p:.4}")
+    }
+}
+
 /// The key figures of `rows`, one run a line and notes below their run.
 pub fn table<'a>(rows: impl IntoIterator<Item = &'a ResultRow>) -> String {
     let header = ["run", "PPL", "reference", "Δ", "Δ %", "σ"].map(str::to_owned);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::csv_file::{self, Columns, CsvError};
+use super::record::RecordFolder;
 use super::row::{ResultRow, TimingRow, WindowRow};
 use super::schema::{ResultRecord, TimingRecord, WindowRecord};
 
@@ -42,15 +43,13 @@ pub struct TablePaths {
     pub windows: PathBuf,
     /// `NAME.timing.csv`
     pub timing: PathBuf,
+    /// `.records/NAME`
+    pub records: RecordFolder,
 }
 
 impl TablePaths {
     pub fn new(dir: &Path, name: &str) -> Self {
-        TablePaths {
-            table: dir.join(format!("{name}.csv")),
-            windows: dir.join(format!("{name}.windows.csv")),
-            timing: dir.join(format!("{name}.timing.csv")),
-        }
+        Self::beside(&dir.join(format!("{name}.csv")))
     }
 
     /// The files that belong to the table at `path`.
@@ -59,6 +58,7 @@ impl TablePaths {
             table: path.to_owned(),
             windows: path.with_extension("windows.csv"),
             timing: path.with_extension("timing.csv"),
+            records: RecordFolder::beside(path),
         }
     }
 }

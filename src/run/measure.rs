@@ -118,8 +118,8 @@ pub fn measure(
     let start = Instant::now();
     let means = (&control.interrupt, &control.checkpoints);
     let scores = score_layered(&model, tokens, &plan, feed, means, &mut |p| {
-        for nll in p.new.iter().flat_map(|s| &s.nll) {
-            moments.push(*nll);
+        for nll in p.new.iter().flat_map(WindowScore::nll) {
+            moments.push(nll);
         }
         observe(Observation {
             pass: p.pass,
@@ -135,7 +135,7 @@ pub fn measure(
         .iter()
         .map(|s| WindowRow {
             window: s.window.index,
-            scored: s.nll.len(),
+            scored: s.tokens.len(),
             nll_sum: s.nll_sum(),
             target_bytes: loaded.text_bytes(&tokens[s.window.targets()]),
         })

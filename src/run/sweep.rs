@@ -18,7 +18,8 @@ use crate::gguf::Gguf;
 use crate::plan::{Plan, RunSpec};
 use crate::reference::References;
 use crate::results::{
-    CsvError, Outcome, Provenance, ResultRow, ResultsError, Tables, TimingRow, WindowRow,
+    CsvError, Outcome, Provenance, Record, RecordError, ResultRow, ResultsError, Tables, TimingRow,
+    WindowRow,
 };
 use crate::tokenizer;
 
@@ -27,6 +28,8 @@ use crate::tokenizer;
 pub enum SweepError {
     #[error(transparent)]
     Results(#[from] ResultsError),
+    #[error(transparent)]
+    Record(#[from] RecordError),
     #[error(transparent)]
     Reference(#[from] CsvError),
     #[error(transparent)]
@@ -112,6 +115,9 @@ impl Sweep<'_> {
         // Rows that are kept follow the reference files as they are now.
         tables.update(|row| references.annotate(row));
         tables.save()?;
+        let records = tables.paths().records.clone();
+        let kept = blanks.iter().zip(&keep).filter(|(_, keep)| **keep);
+        records.keep_only(kept.map(|(row, _)| row.key.as_str()))?;
 
         let of = blanks.len();
         let mut summary = Summary::default();
@@ -131,11 +137,12 @@ impl Sweep<'_> {
             reporter.begin(i + 1, of, spec);
             let clock = Clock::start();
             let (windows, timing) = match self.one(spec, &mut row, &mut cache, reporter) {
-                Ok(measurement) => {
+                Ok((measurement, record)) => {
                     summary.measured += 1;
                     let timing = self.timing(&clock, &measurement, &cache);
-                    row.outcome = Outcome::Ok(measurement.figures);
                     references.annotate(&mut row);
+                    // First, so that a row that is written has its record.
+                    records.save(&row.key, &record)?;
                     (measurement.windows, Some(timing))
                 }
                 Err(RunError::Measure(MeasureError::Eval(EvalError::Interrupted { .. }))) => {
@@ -176,14 +183,15 @@ impl Sweep<'_> {
         Ok(hashes)
     }
 
-    /// Executes one run; fills in what becomes known of it on the way.
+    /// Executes one run; fills in what becomes known of it on the way, its figures
+    /// at last.
     fn one(
         &self,
         spec: &RunSpec,
         row: &mut ResultRow,
         cache: &mut Cache,
         reporter: &mut dyn Reporter,
-    ) -> Result<Measurement, RunError> {
+    ) -> Result<(Measurement, Record), RunError> {
         let (loaded, tokens) = cache.get(spec, self.n_threads)?;
         let p = &mut row.provenance;
         p.model_type = model_type(&loaded.model.gguf);
@@ -211,7 +219,11 @@ impl Sweep<'_> {
         })?;
         p.windows = Some(measurement.windows.len());
         p.scored_tokens = Some(measurement.scored);
-        Ok(measurement)
+        row.outcome = Outcome::Ok(measurement.figures.clone());
+        let record = Record::new(row, &measurement.scores, &tokens.ids, |id| {
+            tokenizer.piece(id)
+        });
+        Ok((measurement, record))
     }
 
     fn timing(&self, clock: &Clock, m: &Measurement, cache: &Cache) -> TimingRow {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pplx::backend::cpu::{CpuModel, Isa};
-use pplx::eval::Geometry;
+use pplx::eval::{Geometry, WindowScore};
 use pplx::gguf::Value;
 use pplx::model::{Attention, Model, Span};
 
@@ -22,7 +22,7 @@ const VISIBLE: f64 = 1e-3;
 fn nlls(model: Model, bos: Option<u32>) -> Vec<f64> {
     let cpu = CpuModel::with_isa(Arc::new(model), 1, Isa::detect()).expect("threads");
     let scores = score(&cpu, &tokens(), GEOMETRY, N_WINDOWS, bos, N_WINDOWS);
-    scores.into_iter().flat_map(|s| s.nll).collect()
+    scores.iter().flat_map(WindowScore::nll).collect()
 }
 
 /// Mean and largest of `|a − b|`.
@@ -188,7 +188,7 @@ fn chunks_are_windows_of_their_own() {
     for (i, window) in alone.iter().enumerate() {
         // A chunk's first target is predicted from the chunk before.
         let ours = &ours[i * CHUNK..][..CHUNK - 1];
-        let off = window.nll.iter().zip(ours).map(|(a, b)| (a - b).abs());
+        let off = window.nll().zip(ours).map(|(a, b)| (a - b).abs());
         let off = off.fold(0.0, f64::max);
         assert!(off < 1e-4, "chunk {i}: {off:e}");
     }

@@ -1,4 +1,7 @@
+use std::collections::BTreeMap;
+
 use pplx::gguf::Value;
+use pplx::results::{TablePaths, Tables};
 
 use crate::project::{Line, Project, number};
 use crate::support::tiny::Tiny;
@@ -62,6 +65,70 @@ fn tables_are_the_same_bytes_each_time() {
         project.pplx(&arguments).good();
         assert_eq!(tables(&project), first, "{options:?}");
     }
+}
+
+/// The record files of the project, by name.
+fn records(project: &Project) -> BTreeMap<String, Vec<u8>> {
+    let files = std::fs::read_dir(project.path("results/.records/x")).unwrap();
+    let file = |f: std::io::Result<std::fs::DirEntry>| {
+        let f = f.unwrap();
+        let name = f.file_name().into_string().unwrap();
+        (name, std::fs::read(f.path()).unwrap())
+    };
+    files.map(file).collect()
+}
+
+#[test]
+fn every_finished_run_leaves_its_record() {
+    let project = project();
+    project.pplx(&["run", FILE]).good();
+    let first = records(&project);
+    assert_eq!(first.len(), 4);
+    project
+        .pplx(&["run", FILE, "--threads", "1", "--batch", "1"])
+        .good();
+    assert!(records(&project) == first, "not the same bytes");
+
+    let paths = TablePaths::beside(&project.path(TABLE));
+    let tables = Tables::load(&project.path("results"), "x").unwrap();
+    for row in tables.rows() {
+        let record = paths.records.load(row).unwrap().unwrap();
+        let t = record.tokens();
+        assert_eq!(Some(t.len()), row.provenance.scored_tokens);
+        let mut windows = tables.windows(&row.key).to_vec();
+        windows.iter_mut().for_each(|w| w.target_bytes = 0);
+        assert_eq!(record.window_rows(), windows);
+        let text: Vec<u8> = t.target[..9]
+            .iter()
+            .flat_map(|&id| record.piece(id).unwrap())
+            .copied()
+            .collect();
+        let text = String::from_utf8(text).unwrap();
+        assert!(project.read("c/t.txt").contains(text.trim()), "{text}");
+        // A target that is the most likely token has its probability.
+        let top = (0..t.len()).filter(|&i| t.top_id[i] == t.target[i]);
+        let top: Vec<usize> = top.collect();
+        assert!(!top.is_empty());
+        for i in top {
+            assert!((f64::from(t.top_p[i]) - f64::from(-t.nll[i]).exp()).abs() < 1e-6);
+            assert_eq!(t.rank[i], 0);
+        }
+    }
+    let out = project
+        .pplx(&["diff", TABLE, TABLE, "--max-sigma", "0"])
+        .good();
+    assert!(out.contains(" tokens: same top 100.00 "), "{out}");
+
+    // What fails or is no longer planned leaves none, what is kept keeps its own.
+    Tiny::gemma3()
+        .edit("blk.1.ffn_up.weight", |w| w[5] = f32::NAN)
+        .write(project.path("m/gemma3.gguf"));
+    project.write(FILE, &EXPERIMENT.replace("[32, 48]", "[48]"));
+    project.pplx(&["run", FILE, "--resume"]).bad(1);
+    let left = records(&project);
+    assert_eq!(left.len(), 1);
+    assert!(left.iter().all(|(name, bytes)| first[name] == *bytes));
+    assert!(left.keys().all(|name| name.starts_with("llama_t.txt_48_")));
 }
 
 #[test]

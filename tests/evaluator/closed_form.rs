@@ -3,6 +3,7 @@
 
 use std::f64::consts::LN_2;
 
+use pplx::backend::TokenScore;
 use pplx::corpus::{DEFAULT_CHUNK, tokenize_file};
 use pplx::eval::{Geometry, Limits};
 use pplx::gguf::Value;
@@ -76,6 +77,20 @@ fn nll(token: u32, next: u32) -> f64 {
     sum.ln() - f64::from(logit(token, next))
 }
 
+/// Rank, top token and entropy from the table. Its quarters tie often.
+fn check_rest(ours: &TokenScore, before: u32, target: u32) {
+    let n_vocab = vocabulary().len();
+    let logit = |next: usize| logit(before as usize, next);
+    let above = (0..n_vocab).filter(|&b| logit(b) > logit(target as usize));
+    assert_eq!(ours.rank as usize, above.count());
+    let top = (0..n_vocab).fold(0, |top, b| if logit(b) > logit(top) { b } else { top });
+    assert_eq!(ours.top_id as usize, top);
+    let all: Vec<f64> = (0..n_vocab).map(|b| nll(before, b as u32)).collect();
+    assert!((f64::from(ours.top_p) - (-all[top]).exp()).abs() < 1e-7);
+    let entropy: f64 = all.iter().map(|x| x * (-x).exp()).sum();
+    assert!((f64::from(ours.entropy) - entropy).abs() < 1e-6);
+}
+
 #[test]
 fn cross_entropy_of_a_bigram_table() {
     let folder = tempfile::tempdir().unwrap();
@@ -105,10 +120,12 @@ fn cross_entropy_of_a_bigram_table() {
         // The definition of the score, window by window.
         let (mut all, mut bytes) = (Vec::new(), 0);
         for s in &m.scores {
-            for (target, &ours) in s.window.targets().zip(&s.nll) {
+            for (target, ours) in s.window.targets().zip(&s.tokens) {
                 let first = target - 1 == s.window.start;
                 let before = if first { BOS } else { tokens[target - 1] };
                 let want = nll(before, tokens[target]);
+                check_rest(ours, before, tokens[target]);
+                let ours = ours.nll;
                 assert!(
                     (ours - want).abs() < 1e-9,
                     "target {target}: {ours}, not {want}"

@@ -2,7 +2,7 @@
 //! last one only go through one evaluator and get one number.
 
 use pplx::backend::cpu::CpuModel;
-use pplx::backend::{BackendError, Interrupt, LayerWindowModel, Stage, Target};
+use pplx::backend::{BackendError, Interrupt, LayerWindowModel, Stage, Target, TokenScore};
 use pplx::eval::{
     EvalError, Feed, FromLogits, Geometry, Limits, LogitsModel, PerplexityModel, Sequence,
     WindowPlan, WindowScore, score_windows,
@@ -102,7 +102,17 @@ fn all_rows_and_last_row_agree_exactly() {
         let sum: f64 = row.iter().map(|&l| f64::from(l).exp()).sum();
         let target = tokens[w.start + w.first_target];
         let want = sum.ln() - f64::from(row[target as usize]);
-        assert!((a[1].nll[0] - want).abs() < 1e-12);
+        let ours = a[1].tokens[0];
+        assert!((ours.nll - want).abs() < 1e-12);
+        let above = row.iter().filter(|&&l| l > row[target as usize]).count();
+        assert_eq!(ours.rank as usize, above);
+        let p = row.iter().map(|&l| f64::from(l).exp() / sum);
+        let entropy: f64 = p.clone().map(|p| -p * p.ln()).sum();
+        assert!((f64::from(ours.entropy) - entropy).abs() < 1e-6);
+        let top_p = p.fold(0.0, f64::max);
+        assert!((f64::from(ours.top_p) - top_p).abs() < 1e-7);
+        let top = f64::from(row[ours.top_id as usize]).exp() / sum;
+        assert_eq!(top, top_p);
     }
 }
 
@@ -160,7 +170,7 @@ impl PerplexityModel for LastRow<'_> {
         self.0.n_vocab()
     }
 
-    fn target_nll(&mut self, batch: &[Sequence]) -> Result<Vec<Vec<f64>>, BackendError> {
+    fn score(&mut self, batch: &[Sequence]) -> Result<Vec<Vec<TokenScore>>, BackendError> {
         let mut window = self.0.layers(0..self.0.n_layer())?;
         let mut one = |s: &Sequence| {
             let prefixes: Vec<&[u32]> = (s.first_target..)
@@ -176,7 +186,7 @@ impl PerplexityModel for LastRow<'_> {
                 Target { row: rows - 1, id }
             });
             let last = last.collect::<Vec<_>>();
-            self.0.target_nll(&hidden, &last, &Interrupt::default())
+            self.0.score_targets(&hidden, &last, &Interrupt::default())
         };
         batch.iter().map(&mut one).collect()
     }
@@ -186,8 +196,8 @@ fn differences(cpu: &CpuModel, tokens: &[u32], geometry: Geometry, windows: usiz
     let all = score(cpu, tokens, geometry, windows, Some(BOS), 2);
     let last = run(&mut LastRow(cpu), tokens, geometry, windows, Some(BOS)).unwrap();
     let pairs = all.iter().zip(&last).flat_map(|(a, b)| {
-        assert_eq!((a.window, a.nll.len()), (b.window, b.nll.len()));
-        a.nll.iter().zip(&b.nll)
+        assert_eq!((a.window, a.tokens.len()), (b.window, b.tokens.len()));
+        a.nll().zip(b.nll())
     });
     pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }

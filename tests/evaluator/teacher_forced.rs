@@ -32,7 +32,7 @@ fn every_token_but_the_first_of_a_block_is_scored_once() {
         let tokens = tiny::ids(n);
         let scores = score(&cpu, &tokens, Geometry::teacher_forced(40), 99, None, 3);
         let mut targets: Vec<usize> = scores.iter().flat_map(|s| s.window.targets()).collect();
-        assert!(scores.iter().all(|s| s.nll.len() == s.window.scored()));
+        assert!(scores.iter().all(|s| s.tokens.len() == s.window.scored()));
         targets.sort_unstable();
         let want: Vec<usize> = (0..n).filter(|t| t % 40 != 0).collect();
         assert_eq!(targets, want, "{n} tokens");

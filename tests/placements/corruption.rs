@@ -8,9 +8,8 @@ use crate::support::{SMOLLM2, cpu, ids, model, shared};
 
 /// Mean over tokens of `a − b`, and its standard error.
 fn difference(a: &[WindowScore], b: &[WindowScore]) -> (f64, f64) {
-    let nll = |scores: &[WindowScore]| -> Vec<f64> {
-        scores.iter().flat_map(|s| s.nll.clone()).collect()
-    };
+    let nll =
+        |scores: &[WindowScore]| -> Vec<f64> { scores.iter().flat_map(WindowScore::nll).collect() };
     let differences = nll(a).into_iter().zip(nll(b)).map(|(a, b)| a - b);
     let moments: Moments = differences.collect();
     let variance = moments.m2 / (moments.n - 1) as f64;

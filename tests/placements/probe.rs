@@ -5,6 +5,7 @@ use std::ops::Range;
 use pplx::backend::cpu::CpuModel;
 use pplx::backend::{
     BackendError, Device, Hidden, Interrupt, LayerWindow, LayerWindowModel, Partition, Target,
+    TokenScore,
 };
 use pplx::eval::{CheckpointOptions, Feed, Layered, WindowPlan, WindowScore, score_layered};
 
@@ -49,13 +50,13 @@ impl LayerWindowModel for Probe<'_> {
         }))
     }
 
-    fn target_nll(
+    fn score_targets(
         &self,
         hidden: &Hidden,
         targets: &[Target],
         interrupt: &Interrupt,
-    ) -> Result<Vec<f64>, BackendError> {
-        self.cpu.target_nll(hidden, targets, interrupt)
+    ) -> Result<Vec<TokenScore>, BackendError> {
+        self.cpu.score_targets(hidden, targets, interrupt)
     }
 }
 

@@ -8,7 +8,7 @@ use pplx::results::{Outcome, ResultRow, Tables};
 use crate::support::{finished, nll, write, write_with};
 
 /// Runs `pplx diff A B FLAGS`: exit code, stdout, stderr.
-fn diff(a: &Path, b: &Path, flags: &[&str]) -> (i32, String, String) {
+pub fn diff(a: &Path, b: &Path, flags: &[&str]) -> (i32, String, String) {
     let out = Command::new(env!("CARGO_BIN_EXE_pplx"))
         .arg("diff")
         .args([a, b])
@@ -26,14 +26,14 @@ fn diff(a: &Path, b: &Path, flags: &[&str]) -> (i32, String, String) {
 const STRICT: [&str; 4] = ["--max-delta-pct", "0", "--max-sigma", "0"];
 
 /// The JSON of a comparison; it must have ended with `code`.
-fn json(a: &Path, b: &Path, flags: &[&str], code: i32) -> serde_json::Value {
+pub fn json(a: &Path, b: &Path, flags: &[&str], code: i32) -> serde_json::Value {
     let (got, out, err) = diff(a, b, &[flags, &["--format", "json"]].concat());
     assert_eq!(got, code, "{out}{err}");
     serde_json::from_str(&out).unwrap()
 }
 
 #[test]
-fn a_rerun_is_within_the_strictest_gate_and_differs_by_exactly_nothing() {
+fn a_rerun_passes_the_strictest_gate_and_differs_by_exactly_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let runs = [("a", nll(2.1, 0.013)), ("b", nll(3.3, 0.1))];
     let a = write(dir.path(), "a", &runs);
@@ -41,7 +41,7 @@ fn a_rerun_is_within_the_strictest_gate_and_differs_by_exactly_nothing() {
     let d = json(&a, &b, &STRICT, 0);
     assert_eq!(d["pass"], true);
     assert_eq!(
-        (&d["within"], &d["broken"], &d["not_measured"]),
+        (&d["passed"], &d["failed"], &d["not_measured"]),
         (&2.into(), &0.into(), &0.into())
     );
     for row in d["rows"].as_array().unwrap() {
@@ -57,13 +57,13 @@ fn a_rerun_is_within_the_strictest_gate_and_differs_by_exactly_nothing() {
         }
         assert_eq!(
             (&row["verdict"], &row["paired_windows"]),
-            (&"within".into(), &4.into())
+            (&"pass".into(), &4.into())
         );
     }
     let (code, out, err) = diff(&a, &b, &STRICT);
     assert_eq!((code, err.as_str()), (0, ""));
     assert!(
-        out.contains("PASS: 2 rows: 2 within, 0 broken; gate Δ ±0 %, σ ±0"),
+        out.contains("PASS: 2 rows: 2 pass, 0 fail; gate Δ ±0 %, σ ±0"),
         "{out}"
     );
 }
@@ -74,7 +74,7 @@ fn without_a_gate_differences_are_reported() {
     let a = write(dir.path(), "a", &[("a", nll(2.0, 0.0))]);
     let b = write(dir.path(), "b", &[("a", nll(3.0, 0.0))]);
     let d = json(&a, &b, &[], 0);
-    assert_eq!((&d["compared"], &d["within"]), (&1.into(), &0.into()));
+    assert_eq!((&d["compared"], &d["passed"]), (&1.into(), &0.into()));
     let row = &d["rows"][0];
     assert_eq!(row["verdict"], "compared");
     // All NLLs are 1 nat higher.
@@ -98,7 +98,7 @@ fn the_paired_test_sees_what_the_unpaired_one_cannot() {
     let b = write(dir.path(), "b", &[("a", moved)]);
     let d = json(&a, &b, &["--max-sigma", "3"], 1);
     let row = &d["rows"][0];
-    assert_eq!(row["verdict"], "broken");
+    assert_eq!(row["verdict"], "fail");
     assert_eq!(row["reason"], "paired t +6.928203 outside ±3");
     assert!((row["paired_t"].as_f64().unwrap() - 4.0 * 3f64.sqrt()).abs() < 1e-6);
     assert!(row["sigma"].as_f64().unwrap() < 0.1);
@@ -127,10 +127,95 @@ fn gates_are_two_sided_and_independent() {
     }
     let (_, out, err) = diff(&a, &b, &["--max-delta-pct", "0.09"]);
     assert!(
-        out.contains("BROKEN") && out.contains("Δ +0.100050 % outside ±0.09 %"),
+        out.contains("FAIL  ") && out.contains("Δ +0.100050 % outside ±0.09 %"),
         "{out}"
     );
-    assert!(err.contains("FAIL: 1 row: 0 within, 1 broken"), "{err}");
+    assert!(err.contains("FAIL: 1 row: 0 pass, 1 fail"), "{err}");
+}
+
+/// A significance level bounds the adjusted p: what one row would show alone may
+/// be chance among many.
+#[test]
+fn significance_counts_the_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    // t = 2/0.48^½ or so with 3 degrees of freedom: p of 0.04 alone.
+    let moved = |by: [f64; 4]| {
+        let mut windows = nll(2.0, 0.0);
+        for (window, by) in windows.iter_mut().zip(by) {
+            window.iter_mut().for_each(|x| *x += by);
+        }
+        windows
+    };
+    let one = ("a", moved([0.004, 0.002, 0.005, 0.001]));
+    let others = ["b", "c", "d"].map(|key| (key, moved([0.001, -0.001, 0.001, -0.001])));
+    let plain = ["a", "b", "c", "d"].map(|key| (key, nll(2.0, 0.0)));
+    let a = write(dir.path(), "a", &plain[..1]);
+    let b = write(dir.path(), "b", std::slice::from_ref(&one));
+    let flags = ["--significance", "0.06"];
+    let d = json(&a, &b, &flags, 1);
+    let row = &d["rows"][0];
+    let p = row["paired_p"].as_f64().unwrap();
+    assert!((0.01..0.06).contains(&p), "{p}");
+    assert_eq!(
+        (&row["verdict"], &row["adjusted_p"]),
+        (&"fail".into(), &p.into())
+    );
+    // Two flips of 2⁴: all of one sign.
+    assert_eq!(row["permutation_p"], 0.125);
+    let reason = row["reason"].as_str().unwrap();
+    assert!(
+        reason.starts_with("adjusted p 0.0") && reason.ends_with(" below 0.06"),
+        "{reason}"
+    );
+
+    let a = write(dir.path(), "a", &plain);
+    let all: Vec<_> = std::iter::once(one).chain(others).collect();
+    let b = write(dir.path(), "b", &all);
+    let d = json(&a, &b, &flags, 0);
+    let adjusted = d["rows"][0]["adjusted_p"].as_f64().unwrap();
+    assert!((adjusted - 4.0 * p).abs() < 1e-12, "{adjusted} {p}");
+    assert_eq!(d["rows"][1]["adjusted_p"], 1.0);
+}
+
+#[test]
+fn changes_below_the_noise_floor_are_said_to_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = write(dir.path(), "a", &[("a", nll(2.0, 0.0))]);
+    let b = write(dir.path(), "b", &[("a", nll(2.001, 0.0001))]);
+    // Significant, but no larger than what should not matter does.
+    let strict = |floor| {
+        [
+            "--max-sigma",
+            "3",
+            "--max-delta-pct",
+            "0.01",
+            "--noise-floor",
+            floor,
+        ]
+    };
+    let d = json(&a, &b, &strict("0.0011"), 0);
+    let row = &d["rows"][0];
+    assert_eq!(row["verdict"], "below-noise-floor");
+    assert_eq!(
+        (&d["below_noise_floor"], &d["passed"]),
+        (&1.into(), &0.into())
+    );
+    assert_eq!(
+        (&d["pass"], &row["noise_floor"]),
+        (&true.into(), &0.0011.into())
+    );
+    json(&a, &b, &strict("0.0009"), 1);
+    let (code, out, _) = diff(&a, &b, &["--noise-floor", "0.0011"]);
+    assert_eq!(code, 0);
+    assert!(out.contains("below noise floor  a\n"), "{out}");
+    assert!(
+        out.contains("noise floor: |Δ ln PPL| 0.0011, here +0.001000"),
+        "{out}"
+    );
+    assert!(
+        out.contains("PASS: 1 row: 0 compared (no gate set), 1 below noise floor"),
+        "{out}"
+    );
 }
 
 /// Whatever makes two rows incomparable: never green, with or without a gate.
@@ -207,7 +292,7 @@ fn other_counts_are_not_measured() {
     );
 }
 
-/// One bad row spoils a comparison in which all others are within.
+/// One bad row spoils a comparison in which all others pass.
 #[test]
 fn one_missing_row_is_enough() {
     let dir = tempfile::tempdir().unwrap();
@@ -218,7 +303,7 @@ fn one_missing_row_is_enough() {
     );
     let b = write(dir.path(), "b", &[("a", nll(2.0, 0.0))]);
     let d = json(&a, &b, &STRICT, 1);
-    assert_eq!((&d["within"], &d["not_measured"]), (&1.into(), &1.into()));
+    assert_eq!((&d["passed"], &d["not_measured"]), (&1.into(), &1.into()));
 }
 
 /// Tables that another program wrote, or an editor.
@@ -382,7 +467,7 @@ fn formats_agree() {
     assert_eq!(table.len(), 4, "{markdown}");
     for line in &table {
         let cells = line.replace("\\|", "").matches('|').count();
-        assert_eq!(cells, 9, "{line}");
+        assert_eq!(cells, 11, "{line}");
     }
     let (code, csv, _) = diff(&a, &b, &["--max-sigma", "3", "--format", "csv"]);
     assert_eq!(code, 1);
@@ -390,7 +475,7 @@ fn formats_agree() {
     let mut reader = csv::Reader::from_reader(csv.as_bytes());
     let headers = reader.headers().unwrap().clone();
     let fields = d["rows"][0].as_object().unwrap();
-    assert_eq!(headers.len(), fields.len());
+    assert_eq!(headers.len() + 2, fields.len(), "and two lists");
     for (record, row) in reader.records().zip(d["rows"].as_array().unwrap()) {
         for (name, value) in headers.iter().zip(&record.unwrap()) {
             match &row[name] {

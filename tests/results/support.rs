@@ -2,8 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use pplx::eval::{Geometry, Moments};
-use pplx::results::{Figures, Outcome, Provenance, ResultRow, Tables, TimingRow, WindowRow};
+use pplx::backend::TokenScore;
+use pplx::eval::{Geometry, Moments, Window, WindowScore};
+use pplx::results::{
+    Figures, Outcome, Provenance, Record, ResultRow, TablePaths, Tables, TimingRow, WindowRow,
+};
 
 pub fn provenance() -> Provenance {
     Provenance {
@@ -103,4 +106,40 @@ pub fn write_with(
     }
     t.save().unwrap();
     t.paths().table.clone()
+}
+
+/// Writes the record of a run that [`write`] has put into the table at `path`:
+/// target `i` of window `w` is the id `10 w + i`, and `top` is the most likely token
+/// everywhere.
+pub fn write_record(path: &Path, key: &str, windows: &[Vec<f64>], top: u32) {
+    let (row, _) = finished(key, windows);
+    let mut start = 0;
+    let mut ids = Vec::new();
+    let mut scores = Vec::new();
+    for (index, nll) in windows.iter().enumerate() {
+        let len = nll.len() + 1;
+        let window = Window {
+            index,
+            start,
+            len,
+            first_target: 1,
+        };
+        start += len;
+        ids.push(99);
+        ids.extend((0..nll.len()).map(|i| (10 * index + i) as u32));
+        let tokens = nll.iter().map(|&nll| TokenScore {
+            nll,
+            rank: u32::from(top != 0),
+            top_id: top,
+            top_p: 0.5,
+            entropy: 1.0,
+        });
+        scores.push(WindowScore {
+            window,
+            tokens: tokens.collect(),
+        });
+    }
+    let piece = |id| format!(" w{id}").into_bytes();
+    let record = Record::new(&row, &scores, &ids, piece);
+    TablePaths::beside(path).records.save(key, &record).unwrap();
 }

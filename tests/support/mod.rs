@@ -125,7 +125,7 @@ pub fn rows(tokens: &[u32], scores: &[WindowScore]) -> Vec<TokenNll> {
         .iter()
         .flat_map(|s| {
             let w = s.window;
-            s.nll.iter().enumerate().map(move |(i, &nll)| TokenNll {
+            s.nll().enumerate().map(move |(i, nll)| TokenNll {
                 chunk: w.index,
                 pos: w.first_target + i,
                 target: tokens[w.start + w.first_target + i],
@@ -150,6 +150,6 @@ pub fn differences(ours: &[TokenNll], reference: &[TokenNll]) -> (f64, f64) {
 
 /// The bits of all NLLs, for comparisons that allow no difference.
 pub fn bits(scores: &[WindowScore]) -> Vec<u64> {
-    let nll = scores.iter().flat_map(|s| &s.nll);
-    nll.map(|x| x.to_bits()).collect()
+    let nll = scores.iter().flat_map(WindowScore::nll);
+    nll.map(f64::to_bits).collect()
 }

@@ -1,5 +1,5 @@
-//! The output head, fused with the log-softmax: logits live for one tile of rows
-//! and one run of the vocabulary, never for a whole window.
+//! The output head, fused with the softmax: logits live for one tile of rows and
+//! one run of the vocabulary, never for a whole window.
 
 use rayon::prelude::*;
 
@@ -9,7 +9,7 @@ use super::isa::Isa;
 use super::math::{self, LogSumExp};
 use super::norm;
 use super::weights::{Source, Weight};
-use crate::backend::{BackendError, Interrupt, Target};
+use crate::backend::{BackendError, Interrupt, Target, TokenScore};
 use crate::model::Head;
 
 /// Vocabulary entries decoded at a time.
@@ -17,23 +17,16 @@ const RUN: usize = 64 * PANEL;
 /// Rows whose logits a thread holds: 56 × 2048 × 4 B stay in its L2 cache.
 const ROWS: usize = 56;
 
-/// What is known of a target's log-likelihood after some runs.
-#[derive(Clone, Copy)]
-struct Partial {
-    lse: LogSumExp,
-    logit: f32,
-}
-
-/// `−ln p(target)` for each target, or the number of the first target whose
-/// logits are not finite. `hidden` rows have the norm's width.
-pub(super) fn target_nll(
+/// The scores of the targets, or the number of the first target whose logits are
+/// not finite. `hidden` rows have the norm's width.
+pub(super) fn score_targets(
     isa: Isa,
     source: Source,
     head: &Head,
     hidden: &[f32],
     targets: &[Target],
     (residency, interrupt): (Residency, &Interrupt),
-) -> Result<Result<Vec<f64>, usize>, BackendError> {
+) -> Result<Result<Vec<TokenScore>, usize>, BackendError> {
     let n = head.weight.n_in;
     let mut rows = vec![0.0f32; targets.len() * n];
     rows.par_chunks_mut(ROWS * n)
@@ -46,13 +39,11 @@ pub(super) fn target_nll(
                 }
             }
         });
-    let mut partials = vec![
-        Partial {
-            lse: LogSumExp::default(),
-            logit: f32::NAN,
-        };
-        targets.len()
-    ];
+    let own = target_logits(isa, source, head, &rows, targets)?;
+    if residency == Residency::Streamed {
+        head.weight.release(source.gguf);
+    }
+    let mut sums = vec![LogSumExp::default(); targets.len()];
     for first in (0..head.weight.n_out).step_by(RUN) {
         interrupt.check()?;
         let n_run = RUN.min(head.weight.n_out - first);
@@ -61,41 +52,80 @@ pub(super) fn target_nll(
         if residency == Residency::Streamed {
             run.release(source.gguf);
         }
-        partials
-            .par_chunks_mut(ROWS)
+        sums.par_chunks_mut(ROWS)
             .zip(rows.par_chunks(ROWS * n))
-            .zip(targets.par_chunks(ROWS))
+            .zip(own.par_chunks(ROWS))
             .for_each_init(
                 || vec![0.0f32; ROWS * n_run],
-                |logits, ((partials, rows), targets)| {
-                    let logits = &mut logits[..targets.len() * n_run];
+                |logits, ((sums, rows), own)| {
+                    let logits = &mut logits[..own.len() * n_run];
                     w.multiply(isa, rows, logits);
-                    let each = partials.iter_mut().zip(targets);
-                    for ((p, target), logits) in each.zip(logits.chunks_exact_mut(n_run)) {
+                    let each = sums.iter_mut().zip(own);
+                    for ((lse, &own), logits) in each.zip(logits.chunks_exact_mut(n_run)) {
                         if let Some(bias) = &head.bias {
                             math::add(isa, logits, &bias.values[first..first + n_run]);
                         }
-                        if head.scale != 1.0 {
-                            math::scale(isa, logits, head.scale);
-                        }
-                        if let Some(cap) = head.softcap {
-                            math::softcap(isa, logits, cap);
-                        }
-                        math::log_sum_exp(isa, &mut p.lse, logits);
-                        let id = target.id as usize;
-                        if (first..first + n_run).contains(&id) {
-                            p.logit = logits[id - first];
-                        }
+                        scale_and_cap(isa, head, logits);
+                        math::log_sum_exp(isa, lse, logits, own);
                     }
                 },
             );
     }
-    let nll: Vec<f64> = partials
-        .iter()
-        .map(|p| p.lse.value() - f64::from(p.logit))
-        .collect();
-    Ok(match nll.iter().position(|x| !x.is_finite()) {
+    let score = |(lse, &own): (&LogSumExp, &f32)| TokenScore {
+        nll: lse.value() - f64::from(own),
+        rank: lse.above(),
+        top_id: lse.top(),
+        top_p: lse.top_p() as f32,
+        entropy: lse.entropy() as f32,
+    };
+    let scores: Vec<TokenScore> = sums.iter().zip(&own).map(score).collect();
+    Ok(match scores.iter().position(|s| !s.nll.is_finite()) {
         Some(i) => Err(i),
-        None => Ok(nll),
+        None => Ok(scores),
     })
+}
+
+/// Each target's own logit: ranks are counted from it, so it is wanted before the
+/// vocabulary is walked. Products do not depend on the shape, so these are the
+/// bits that the walk yields.
+fn target_logits(
+    isa: Isa,
+    source: Source,
+    head: &Head,
+    rows: &[f32],
+    targets: &[Target],
+) -> Result<Vec<f32>, BackendError> {
+    let mut own = vec![0.0f32; targets.len()];
+    own.par_chunks_mut(PANEL)
+        .zip(rows.par_chunks(PANEL * head.weight.n_in))
+        .zip(targets.par_chunks(PANEL))
+        .try_for_each_init(
+            || vec![0.0f32; PANEL * PANEL],
+            |products, ((own, rows), targets)| {
+                let ids: Vec<usize> = targets.iter().map(|t| t.id as usize).collect();
+                let w = Weight::gather(source, &head.weight, &ids)?;
+                let products = &mut products[..own.len() * own.len()];
+                w.multiply(isa, rows, products);
+                // Row i against target i.
+                let diagonal = products.iter().step_by(own.len() + 1);
+                for ((own, x), id) in own.iter_mut().zip(diagonal).zip(ids) {
+                    *own = *x;
+                    if let Some(bias) = &head.bias {
+                        *own += bias.values[id];
+                    }
+                }
+                scale_and_cap(isa, head, own);
+                Ok::<(), BackendError>(())
+            },
+        )?;
+    Ok(own)
+}
+
+fn scale_and_cap(isa: Isa, head: &Head, logits: &mut [f32]) {
+    if head.scale != 1.0 {
+        math::scale(isa, logits, head.scale);
+    }
+    if let Some(cap) = head.softcap {
+        math::softcap(isa, logits, cap);
+    }
 }

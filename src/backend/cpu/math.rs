@@ -450,24 +450,39 @@ multiversion! {
     }
 }
 
-/// The largest value, and whether all are finite.
+/// What one look at a run of logits tells.
+struct Survey {
+    max: f32,
+    finite: bool,
+    /// How many are greater than the threshold.
+    above: u32,
+}
+
 #[inline(always)]
-fn max_if_finite(xs: &[f32]) -> (f32, bool) {
+fn survey(xs: &[f32], threshold: f32) -> Survey {
     let mut maxima = [f32::NEG_INFINITY; LANES];
     let mut bad = [0u32; LANES];
+    let mut above = [0u32; LANES];
     let (chunks, rest) = xs.as_chunks::<LANES>();
     for chunk in chunks {
-        for ((m, b), x) in maxima.iter_mut().zip(&mut bad).zip(chunk) {
+        let lanes = maxima.iter_mut().zip(&mut bad).zip(&mut above);
+        for (((m, b), a), x) in lanes.zip(chunk) {
             *m = if *x > *m { *x } else { *m };
             *b |= not_finite(*x);
+            *a += u32::from(*x > threshold);
         }
     }
-    for ((m, b), x) in maxima.iter_mut().zip(&mut bad).zip(rest) {
+    let lanes = maxima.iter_mut().zip(&mut bad).zip(&mut above);
+    for (((m, b), a), x) in lanes.zip(rest) {
         *m = if *x > *m { *x } else { *m };
         *b |= not_finite(*x);
+        *a += u32::from(*x > threshold);
     }
-    let max = maxima.into_iter().fold(f32::NEG_INFINITY, f32::max);
-    (max, bad.iter().all(|&b| b == 0))
+    Survey {
+        max: maxima.into_iter().fold(f32::NEG_INFINITY, f32::max),
+        finite: bad.iter().all(|&b| b == 0),
+        above: above.iter().sum(),
+    }
 }
 
 /// 1 for NaN and infinities, 0 for the rest.
@@ -477,12 +492,21 @@ fn not_finite(x: f32) -> u32 {
     u32::from(x.to_bits() & EXPONENT == EXPONENT)
 }
 
-/// A running log-sum-exp: `ln Σ e^l = max + ln(sum)`.
+/// A running log-sum-exp, `ln Σ e^l = max + ln(sum)`, and what else the softmax of
+/// one row of logits is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogSumExp {
     max: f32,
     sum: f64,
+    /// `Σ e^(l − max) · (l − max)`
+    moment: f64,
     finite: bool,
+    /// Logits taken so far.
+    seen: u32,
+    /// The number of the first that is `max`.
+    top: u32,
+    /// How many are greater than the target's.
+    above: u32,
 }
 
 impl Default for LogSumExp {
@@ -490,7 +514,11 @@ impl Default for LogSumExp {
         Self {
             max: f32::NEG_INFINITY,
             sum: 0.0,
+            moment: 0.0,
             finite: true,
+            seen: 0,
+            top: 0,
+            above: 0,
         }
     }
 }
@@ -504,31 +532,72 @@ impl LogSumExp {
             false => f64::NAN,
         }
     }
+
+    /// The number of the largest logit, the first of equal ones.
+    pub fn top(&self) -> u32 {
+        self.top
+    }
+
+    /// Its probability, `e^(max − max) / sum`.
+    pub fn top_p(&self) -> f64 {
+        1.0 / self.sum
+    }
+
+    /// How many logits are greater than the target's.
+    pub fn above(&self) -> u32 {
+        self.above
+    }
+
+    /// `−Σ p · ln p` in nats: with `p = e^(l − max) / sum` it is
+    /// `ln(sum) − moment / sum`.
+    pub fn entropy(&self) -> f64 {
+        // Rounding may leave it below 0 where one logit is all.
+        (self.sum.ln() - self.moment / self.sum).max(0.0)
+    }
 }
 
 multiversion! {
-    /// Takes a run of logits into a log-sum-exp, in f64.
-    pub fn log_sum_exp(lse: &mut LogSumExp, logits: &[f32]) {
-        let (run_max, finite) = max_if_finite(logits);
-        lse.finite &= finite;
-        let new_max = if run_max > lse.max { run_max } else { lse.max };
-        // Nothing finite yet: e^(−inf − −inf) is not a number.
-        if lse.sum != 0.0 {
-            lse.sum *= exp64(f64::from(lse.max) - f64::from(new_max));
-        }
-        lse.max = new_max;
-        let max = f64::from(new_max);
-        let mut sums = [0.0f64; LANES];
-        let (chunks, rest) = logits.as_chunks::<LANES>();
-        for chunk in chunks {
-            for (s, x) in sums.iter_mut().zip(chunk) {
-                *s += exp64(f64::from(*x) - max);
+    /// Takes a run of logits into a log-sum-exp, in f64; `target` is the logit
+    /// that ranks are counted from.
+    pub fn log_sum_exp(lse: &mut LogSumExp, logits: &[f32], target: f32) {
+        let run = survey(logits, target);
+        lse.finite &= run.finite;
+        lse.above += run.above;
+        if run.max > lse.max {
+            let old = lse.max;
+            lse.max = run.max;
+            // Rare after the first few runs, so a second look costs little.
+            let at = logits.iter().position(|&x| x == run.max).unwrap_or(0);
+            lse.top = lse.seen + at as u32;
+            // Nothing finite yet: e^(−inf − −inf) is not a number.
+            if lse.sum != 0.0 {
+                let step = f64::from(old) - f64::from(lse.max);
+                let factor = exp64(step);
+                lse.moment = factor * step.mul_add(lse.sum, lse.moment);
+                lse.sum *= factor;
             }
         }
-        for (s, x) in sums.iter_mut().zip(rest) {
-            *s += exp64(f64::from(*x) - max);
+        lse.seen += logits.len() as u32;
+        let max = f64::from(lse.max);
+        let mut sums = [0.0f64; LANES];
+        let mut moments = [0.0f64; LANES];
+        let (chunks, rest) = logits.as_chunks::<LANES>();
+        for chunk in chunks {
+            for ((s, m), x) in sums.iter_mut().zip(&mut moments).zip(chunk) {
+                let below = f64::from(*x) - max;
+                let e = exp64(below);
+                *s += e;
+                *m = e.mul_add(below, *m);
+            }
+        }
+        for ((s, m), x) in sums.iter_mut().zip(&mut moments).zip(rest) {
+            let below = f64::from(*x) - max;
+            let e = exp64(below);
+            *s += e;
+            *m = e.mul_add(below, *m);
         }
         lse.sum += sums.iter().sum::<f64>();
+        lse.moment += moments.iter().sum::<f64>();
     }
 }
 

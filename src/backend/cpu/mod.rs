@@ -41,6 +41,7 @@ use self::scratch::Pool;
 use self::weights::Source;
 use super::{
     BackendError, Hidden, Interrupt, LayerWindow, LayerWindowModel, Numerics, Stage, Target,
+    TokenScore,
 };
 use crate::gguf::BlockType;
 use crate::isa;
@@ -169,13 +170,13 @@ impl CpuModel {
         }))
     }
 
-    fn target_nll_with(
+    fn score_targets_with(
         &self,
         hidden: &Hidden,
         targets: &[Target],
         residency: Residency,
         interrupt: &Interrupt,
-    ) -> Result<Vec<f64>, BackendError> {
+    ) -> Result<Vec<TokenScore>, BackendError> {
         let n_vocab = self.n_vocab();
         if let Some(t) = targets.iter().find(|t| t.id as usize >= n_vocab) {
             let (sequence, position) = hidden.locate(t.row);
@@ -190,7 +191,7 @@ impl CpuModel {
         let start = Instant::now();
         let result = self.threads.install(|| {
             let how = (residency, interrupt);
-            head::target_nll(
+            head::score_targets(
                 self.isa,
                 self.source(),
                 &model.head,
@@ -328,13 +329,13 @@ impl LayerWindowModel for CpuModel {
         self.layers_with(range, Residency::Mapped)
     }
 
-    fn target_nll(
+    fn score_targets(
         &self,
         hidden: &Hidden,
         targets: &[Target],
         interrupt: &Interrupt,
-    ) -> Result<Vec<f64>, BackendError> {
-        self.target_nll_with(hidden, targets, Residency::Mapped, interrupt)
+    ) -> Result<Vec<TokenScore>, BackendError> {
+        self.score_targets_with(hidden, targets, Residency::Mapped, interrupt)
     }
 }
 
@@ -368,14 +369,14 @@ impl LayerWindowModel for StreamedCpu<'_> {
         self.0.layers_with(range, Residency::Streamed)
     }
 
-    fn target_nll(
+    fn score_targets(
         &self,
         hidden: &Hidden,
         targets: &[Target],
         interrupt: &Interrupt,
-    ) -> Result<Vec<f64>, BackendError> {
+    ) -> Result<Vec<TokenScore>, BackendError> {
         self.0
-            .target_nll_with(hidden, targets, Residency::Streamed, interrupt)
+            .score_targets_with(hidden, targets, Residency::Streamed, interrupt)
     }
 }
 

@@ -29,13 +29,27 @@ pub(super) enum Weight {
 impl Weight {
     /// Decodes a matrix into panels, on all threads.
     pub fn load(source: Source, matrix: &Matrix) -> Result<Self, BackendError> {
+        Self::of_rows(source, matrix, matrix.n_out, |row| row)
+    }
+
+    /// As [`Self::load`], of the rows `ids` alone, in their order.
+    pub fn gather(source: Source, matrix: &Matrix, ids: &[usize]) -> Result<Self, BackendError> {
+        Self::of_rows(source, matrix, ids.len(), |row| ids[row])
+    }
+
+    fn of_rows(
+        source: Source,
+        matrix: &Matrix,
+        n_out: usize,
+        row: impl Fn(usize) -> usize + Sync,
+    ) -> Result<Self, BackendError> {
         let support = match source.numerics {
             Numerics::Exact => Support::F32,
             Numerics::Q8 => Support::of(matrix.ty),
         };
         Ok(match support {
-            Support::F32 => Self::F32(packed(source, matrix)?),
-            Support::Integers(kind) => Self::Integers(integers(source, matrix, kind)?),
+            Support::F32 => Self::F32(packed(source, matrix, n_out, row)?),
+            Support::Integers(kind) => Self::Integers(integers(source, matrix, kind, n_out, row)?),
             Support::None => return Err(BackendError::NoIntegerProduct(matrix.ty)),
         })
     }
@@ -74,17 +88,22 @@ impl Weight {
     }
 }
 
-fn packed(source: Source, matrix: &Matrix) -> Result<Packed, BackendError> {
+fn packed(
+    source: Source,
+    matrix: &Matrix,
+    n_out: usize,
+    row: impl Fn(usize) -> usize + Sync,
+) -> Result<Packed, BackendError> {
     let n_in = matrix.n_in;
     let blocks = matrix.data(source.gguf);
-    let mut packed = Packed::zeros(n_in, matrix.n_out);
+    let mut packed = Packed::zeros(n_in, n_out);
     packed.panels_mut().enumerate().try_for_each_init(
         || vec![0.0f32; PANEL * n_in],
         |rows, (p, panel)| {
-            let n_rows = PANEL.min(matrix.n_out - p * PANEL);
+            let n_rows = PANEL.min(n_out - p * PANEL);
             let rows = &mut rows[..n_rows * n_in];
-            for (i, row) in rows.chunks_exact_mut(n_in).enumerate() {
-                quant::dequantize(matrix.ty, blocks.row(p * PANEL + i), row)?;
+            for (i, out) in rows.chunks_exact_mut(n_in).enumerate() {
+                quant::dequantize(matrix.ty, blocks.row(row(p * PANEL + i)), out)?;
             }
             gemm::pack_rows(panel, rows, n_in, n_in);
             Ok::<(), BackendError>(())
@@ -93,19 +112,25 @@ fn packed(source: Source, matrix: &Matrix) -> Result<Packed, BackendError> {
     Ok(packed)
 }
 
-fn integers(source: Source, matrix: &Matrix, kind: q8::Kind) -> Result<q8::Panels, BackendError> {
+fn integers(
+    source: Source,
+    matrix: &Matrix,
+    kind: q8::Kind,
+    n_out: usize,
+    row: impl Fn(usize) -> usize + Sync,
+) -> Result<q8::Panels, BackendError> {
     let blocks = matrix.data(source.gguf);
-    let mut panels = q8::Panels::zeros(kind, matrix.n_in, matrix.n_out);
+    let mut panels = q8::Panels::zeros(kind, matrix.n_in, n_out);
     panels
         .panels_mut()
         .into_par_iter()
         .enumerate()
         .try_for_each_init(
             || q8::RowBuffers::new(kind, matrix.n_in),
-            |row, (p, mut panel)| {
-                for o in 0..PANEL.min(matrix.n_out - p * PANEL) {
-                    let blocks = blocks.row(p * PANEL + o);
-                    panel.fill(source.isa, matrix.ty, o, blocks, row)?;
+            |buffers, (p, mut panel)| {
+                for o in 0..PANEL.min(n_out - p * PANEL) {
+                    let blocks = blocks.row(row(p * PANEL + o));
+                    panel.fill(source.isa, matrix.ty, o, blocks, buffers)?;
                 }
                 Ok::<(), BackendError>(())
             },

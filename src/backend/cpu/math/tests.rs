@@ -146,9 +146,38 @@ fn log_sum_exp_in_pieces_matches_f64() {
     each_isa(|isa| {
         for piece in [1, 7, 16, 100, 5000] {
             let mut lse = LogSumExp::default();
-            xs.chunks(piece).for_each(|c| log_sum_exp(isa, &mut lse, c));
+            xs.chunks(piece)
+                .for_each(|c| log_sum_exp(isa, &mut lse, c, 3.0));
             assert!((lse.value() - want).abs() < 1e-13, "pieces of {piece}");
         }
+    });
+}
+
+/// What else the softmax is asked for, with the maximum, the target and a tie for
+/// the maximum in any piece.
+#[test]
+fn top_rank_and_entropy_in_pieces_match_f64() {
+    let mut xs = values(-12.0, 9.0, 3000);
+    (xs[700], xs[2100]) = (9.5, 9.5);
+    let exps: Vec<f64> = xs.iter().map(|&x| f64::from(x).exp()).collect();
+    let sum: f64 = exps.iter().sum();
+    let entropy: f64 = exps.iter().map(|e| -(e / sum) * (e / sum).ln()).sum();
+    each_isa(|isa| {
+        for piece in [1, 7, 16, 100, 3000] {
+            for target in [0, 699, 700, 2999] {
+                let target = xs[target];
+                let mut lse = LogSumExp::default();
+                let pieces = xs.chunks(piece);
+                pieces.for_each(|c| log_sum_exp(isa, &mut lse, c, target));
+                let above = xs.iter().filter(|&&x| x > target).count();
+                assert_eq!((lse.top(), lse.above()), (700, above as u32));
+                assert!((lse.top_p() - exps[700] / sum).abs() < 1e-13);
+                assert!((lse.entropy() - entropy).abs() < 1e-12, "pieces of {piece}");
+            }
+        }
+        let mut lse = LogSumExp::default();
+        log_sum_exp(isa, &mut lse, &[5.0], 5.0);
+        assert_eq!((lse.top_p(), lse.entropy(), lse.above()), (1.0, 0.0, 0));
     });
 }
 
@@ -168,7 +197,7 @@ fn all_versions_agree_bit_for_bit() {
         mul_rows(isa, &mut d, &weight);
         layer_normalize(isa, &mut d, 59, 1e-5);
         let mut lse = LogSumExp::default();
-        log_sum_exp(isa, &mut lse, &xs);
+        log_sum_exp(isa, &mut lse, &xs, 3.0);
         let bits = |v: Vec<f32>| v.into_iter().map(f32::to_bits).collect::<Vec<_>>();
         (
             bits(a),
@@ -177,6 +206,8 @@ fn all_versions_agree_bit_for_bit() {
             bits(d),
             inv.to_bits(),
             lse.value().to_bits(),
+            lse.entropy().to_bits(),
+            (lse.top(), lse.above(), lse.top_p().to_bits()),
         )
     };
     let all = Isa::available();
@@ -198,7 +229,7 @@ fn what_is_not_finite_is_seen_everywhere() {
                 if bad.is_nan() {
                     assert!(softmax_numerators(isa, &mut xs.clone(), f32::NEG_INFINITY).is_nan());
                     let mut lse = LogSumExp::default();
-                    log_sum_exp(isa, &mut lse, &xs);
+                    log_sum_exp(isa, &mut lse, &xs, 3.0);
                     assert!(lse.value().is_nan());
                 }
             }

@@ -1,4 +1,4 @@
-//! Statistics of per-token negative log-likelihoods (NLL, in nats).
+//! Means and their standard errors.
 
 /// Running mean and sum of squared deviations, which can be merged.
 ///
@@ -50,12 +50,17 @@ impl Moments {
         (self.n > 0).then(|| self.mean.exp())
     }
 
-    /// llama-perplexity's error bar: `ppl · sqrt(var / (n − 1))` with the
-    /// population variance, one standard error if tokens were independent.
-    /// `None` with fewer than two values.
+    /// Standard error of the mean of independent values: `sqrt(var / (n − 1))`
+    /// with the population variance. `None` with fewer than two values.
+    pub fn mean_err(&self) -> Option<f64> {
+        let degrees = self.n.checked_sub(1).filter(|&k| k > 0)?;
+        Some((self.variance()? / degrees as f64).sqrt())
+    }
+
+    /// llama-perplexity's error bar, `ppl` times [`Self::mean_err`]: one standard
+    /// error if tokens were independent. `None` with fewer than two values.
     pub fn ppl_err(&self) -> Option<f64> {
-        let se = (self.variance()? / (self.n.checked_sub(1).filter(|&k| k > 0)? as f64)).sqrt();
-        Some(self.ppl()? * se)
+        Some(self.ppl()? * self.mean_err()?)
     }
 }
 

@@ -6,11 +6,20 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::csv_file::CsvError;
-use super::gate::Gate;
-use super::paired::{Paired, paired};
+use super::gate::{Gate, Measured};
+use super::paired::{MovedWindow, Paired, moved_windows, paired};
+use super::record::{Record, RecordFolder};
 use super::row::{Figures, ResultRow, WindowRow, unpaired_sigma};
 use super::schema::status_text;
 use super::tables::{TablePaths, Windows, read_rows, read_windows};
+use super::tokens::TokenComparison;
+use crate::stats::{benjamini_hochberg, normal_p};
+
+mod table;
+mod text;
+
+/// Windows and tokens listed as those that moved most.
+const N_MOVED: usize = 10;
 
 /// A table as it is compared: what is wrong with single rows is part of the
 /// verdict, not an error.
@@ -19,10 +28,12 @@ pub struct Side {
     path: PathBuf,
     rows: BTreeMap<String, Vec<ResultRow>>,
     windows: Option<Windows>,
+    records: RecordFolder,
 }
 
 impl Side {
     /// Reads the table at `path` and the `*.windows.csv` beside it, if there is one.
+    /// Records are read when their runs are compared.
     ///
     /// # Errors
     /// An unreadable or malformed file, with file and line.
@@ -31,10 +42,12 @@ impl Side {
         for (_, row) in read_rows(path)? {
             rows.entry(row.key.clone()).or_default().push(row);
         }
+        let paths = TablePaths::beside(path);
         Ok(Side {
             path: path.to_owned(),
             rows,
-            windows: read_windows(&TablePaths::beside(path).windows)?,
+            windows: read_windows(&paths.windows)?,
+            records: paths.records,
         })
     }
 
@@ -56,6 +69,15 @@ impl Side {
     fn windows(&self, row: &ResultRow) -> Option<&[WindowRow]> {
         self.windows.as_ref()?.get(&row.key).map(Vec::as_slice)
     }
+
+    /// The record of a run, or why there is none that can be used.
+    fn record(&self, row: &ResultRow, side: &str) -> Result<Record, String> {
+        match self.records.load(row) {
+            Ok(Some(record)) => Ok(record),
+            Ok(None) => Err(format!("no record in {side}")),
+            Err(e) => Err(format!("the record in {side} is not used: {e}")),
+        }
+    }
 }
 
 /// The verdict on one run.
@@ -65,9 +87,11 @@ pub enum Verdict {
     /// Compared; no gate was given.
     Compared,
     /// Compared, and within every bound of the gate.
-    Within,
+    Pass,
     /// Compared, and a bound is broken.
-    Broken,
+    Fail,
+    /// Compared, and no larger than what changes that should not matter do.
+    BelowNoiseFloor,
     /// Not comparable.
     NotMeasured,
 }
@@ -77,8 +101,9 @@ impl Verdict {
     pub fn text(self) -> &'static str {
         match self {
             Verdict::Compared => "compared",
-            Verdict::Within => "within",
-            Verdict::Broken => "BROKEN",
+            Verdict::Pass => "pass",
+            Verdict::Fail => "FAIL",
+            Verdict::BelowNoiseFloor => "below noise floor",
             Verdict::NotMeasured => "NOT MEASURED",
         }
     }
@@ -94,10 +119,19 @@ pub struct Difference {
     pub delta: f64,
     /// `100 · delta / A`
     pub delta_pct: f64,
+    /// `ln PPL_B − ln PPL_A`, the mean NLL difference in nats.
+    pub delta_ln_ppl: f64,
     /// `delta / sqrt(err_A² + err_B²)`, as if the runs were independent.
     pub unpaired_sigma: Option<f64>,
     /// The paired test, or why there is none.
     pub paired: Result<Paired, String>,
+    /// The p of the test that was made, adjusted for the number of rows compared
+    /// ([`benjamini_hochberg`]); `None` where there is no test.
+    pub adjusted_p: Option<f64>,
+    /// The windows that moved most; none without a paired test.
+    pub moved_windows: Vec<MovedWindow>,
+    /// What the records of both sides say, or why they say nothing.
+    pub tokens: Result<TokenComparison, String>,
     /// What else is not the same: model file, engine, numerics, placement.
     pub changed: Vec<String>,
 }
@@ -113,12 +147,42 @@ impl Difference {
         }
     }
 
+    /// The two-sided p of the paired test, or that of the unpaired σ where there is
+    /// none.
+    pub fn p(&self) -> Option<f64> {
+        match &self.paired {
+            Ok(p) => Some(p.p()),
+            Err(_) => self.unpaired_sigma.map(normal_p),
+        }
+    }
+
+    /// What the paired figures stand on.
+    pub fn basis(&self) -> Basis {
+        match (&self.paired, &self.tokens) {
+            (Err(_), _) => Basis::Unpaired,
+            (Ok(_), Err(_)) => Basis::Windows,
+            (Ok(_), Ok(_)) => Basis::Tokens,
+        }
+    }
+
     fn gate_sigma_name(&self) -> &'static str {
         match self.paired {
             Ok(_) => "paired t",
             Err(_) => "unpaired σ",
         }
     }
+}
+
+/// What a comparison stands on, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Basis {
+    /// Both sides have their records.
+    Tokens,
+    /// Sums by window.
+    Windows,
+    /// The two figures and their errors alone.
+    Unpaired,
 }
 
 /// One run of either table.
@@ -128,6 +192,8 @@ pub struct DiffRow {
     pub verdict: Verdict,
     /// The bounds that are broken, or why the run is not comparable; else empty.
     pub reason: String,
+    /// How large `|Δ ln PPL|` may be and mean nothing, if that is known.
+    pub noise_floor: Option<f64>,
     pub difference: Option<Difference>,
 }
 
@@ -142,32 +208,27 @@ pub struct Diff {
 }
 
 impl Diff {
-    /// Compares B with A, run by run.
-    pub fn new(a: &Side, b: &Side, gate: Gate) -> Self {
+    /// Compares B with A, run by run. `noise_floor` says for a key how large
+    /// `|Δ ln PPL|` may be and mean nothing, where that is known.
+    pub fn new(a: &Side, b: &Side, gate: Gate, noise_floor: &dyn Fn(&str) -> Option<f64>) -> Self {
         let keys: BTreeSet<&String> = a.rows.keys().chain(b.rows.keys()).collect();
-        let rows = keys.into_iter().map(|key| {
-            let (verdict, reason, difference) = match compare(a, b, key) {
-                Err(reason) => (Verdict::NotMeasured, reason, None),
-                Ok(d) if gate.is_empty() => (Verdict::Compared, String::new(), Some(d)),
-                Ok(d) if gate.max_sigma.is_some() && d.gate_sigma().is_nan() => {
-                    let reason = "neither run has an error to judge σ by".to_owned();
-                    (Verdict::NotMeasured, reason, Some(d))
-                }
-                Ok(d) => {
-                    let breaches = gate.breaches(d.delta_pct, d.gate_sigma_name(), d.gate_sigma());
-                    let verdict = if breaches.is_empty() {
-                        Verdict::Within
-                    } else {
-                        Verdict::Broken
-                    };
-                    (verdict, breaches.join(", "), Some(d))
-                }
+        let mut compared: Vec<(&String, Result<Difference, String>)> = keys
+            .into_iter()
+            .map(|key| (key, compare(a, b, key)))
+            .collect();
+        adjust(compared.iter_mut().filter_map(|(_, d)| d.as_mut().ok()));
+        let rows = compared.into_iter().map(|(key, difference)| {
+            let noise_floor = noise_floor(key);
+            let (verdict, reason) = match &difference {
+                Err(reason) => (Verdict::NotMeasured, reason.clone()),
+                Ok(d) => judge(d, gate, noise_floor),
             };
             DiffRow {
                 key: key.clone(),
                 verdict,
                 reason,
-                difference,
+                noise_floor,
+                difference: difference.ok(),
             }
         });
         Diff {
@@ -184,11 +245,43 @@ impl Diff {
 
     /// Whether something was compared, everything could be, and no bound is broken.
     pub fn passes(&self) -> bool {
-        !self.rows.is_empty()
-            && self
-                .rows
-                .iter()
-                .all(|r| matches!(r.verdict, Verdict::Compared | Verdict::Within))
+        let good = |r: &DiffRow| !matches!(r.verdict, Verdict::Fail | Verdict::NotMeasured);
+        !self.rows.is_empty() && self.rows.iter().all(good)
+    }
+}
+
+/// The verdict on a difference, and the bounds that it breaks.
+fn judge(d: &Difference, gate: Gate, noise_floor: Option<f64>) -> (Verdict, String) {
+    let blind = gate.max_sigma.is_some() && d.gate_sigma().is_nan();
+    if blind || (gate.significance.is_some() && d.adjusted_p.is_none()) {
+        let reason = "neither run has an error to judge σ by".to_owned();
+        return (Verdict::NotMeasured, reason);
+    }
+    if noise_floor.is_some_and(|floor| d.delta_ln_ppl.abs() <= floor) {
+        return (Verdict::BelowNoiseFloor, String::new());
+    }
+    if gate.is_empty() {
+        return (Verdict::Compared, String::new());
+    }
+    let breaches = gate.breaches(Measured {
+        delta_pct: d.delta_pct,
+        sigma_name: d.gate_sigma_name(),
+        sigma: d.gate_sigma(),
+        adjusted_p: d.adjusted_p,
+    });
+    match breaches.is_empty() {
+        true => (Verdict::Pass, String::new()),
+        false => (Verdict::Fail, breaches.join(", ")),
+    }
+}
+
+/// Adjusts the p-values of all rows for their number.
+fn adjust<'d>(differences: impl Iterator<Item = &'d mut Difference>) {
+    let mut tested: Vec<(f64, &mut Difference)> =
+        differences.filter_map(|d| Some((d.p()?, d))).collect();
+    let p: Vec<f64> = tested.iter().map(|(p, _)| *p).collect();
+    for (adjusted, (_, d)) in benjamini_hochberg(&p).into_iter().zip(&mut tested) {
+        d.adjusted_p = Some(adjusted);
     }
 }
 
@@ -202,25 +295,47 @@ fn compare(a: &Side, b: &Side, key: &str) -> Result<Difference, String> {
     same_measurement(a_row, b_row)?;
     let delta = b_figures.ppl - a_figures.ppl;
     let delta_pct = 100.0 * delta / a_figures.ppl;
-    let paired = match (a.windows(a_row), b.windows(b_row)) {
-        (Some(aw), Some(bw)) => {
+    let records = match (a.record(a_row, "A"), b.record(b_row, "B")) {
+        (Ok(a), Ok(b)) => Ok((a, b)),
+        (Err(e), Ok(_)) | (Ok(_), Err(e)) => Err(e),
+        (Err(e), Err(f)) if (&*e, &*f) == ("no record in A", "no record in B") => {
+            Err("no records in A and B".to_owned())
+        }
+        (Err(e), Err(f)) => Err(format!("{e}; {f}")),
+    };
+    // Records know their windows, too.
+    let of_records = records.as_ref().ok();
+    let of_records = of_records.map(|(a, b)| (a.window_rows(), b.window_rows()));
+    let windows = match (a.windows(a_row), b.windows(b_row), &of_records) {
+        (Some(aw), Some(bw), _) => {
             for (side, row, windows) in [("A", a_row, aw), ("B", b_row, bw)] {
                 row.check_windows(windows)
                     .map_err(|problem| format!("{side}: {problem}"))?;
             }
-            paired(aw, bw)
+            Ok((aw, bw))
         }
-        (None, Some(_)) => Err("no windows in A".to_owned()),
-        (Some(_), None) => Err("no windows in B".to_owned()),
-        (None, None) => Err("no windows in A and B".to_owned()),
+        (_, _, Some((aw, bw))) => Ok((aw.as_slice(), bw.as_slice())),
+        (None, Some(_), None) => Err("no windows in A".to_owned()),
+        (Some(_), None, None) => Err("no windows in B".to_owned()),
+        (None, None, None) => Err("no windows in A and B".to_owned()),
+    };
+    let tokens = records.and_then(|(a, b)| TokenComparison::new(&a, &b, N_MOVED));
+    let paired = windows.clone().and_then(|(a, b)| paired(a, b));
+    let moved_windows = match (&paired, &windows) {
+        (Ok(_), Ok((a, b))) => moved_windows(a, b, N_MOVED),
+        _ => Vec::new(),
     };
     Ok(Difference {
         a: (a_figures.ppl, a_figures.ppl_err),
         b: (b_figures.ppl, b_figures.ppl_err),
         delta,
         delta_pct,
+        delta_ln_ppl: b_figures.mean_nll - a_figures.mean_nll,
         unpaired_sigma: unpaired_sigma(delta, a_figures.ppl_err, b_figures.ppl_err),
         paired,
+        adjusted_p: None,
+        moved_windows,
+        tokens,
         changed: changed(a_row, b_row),
     })
 }

@@ -1,0 +1,305 @@
+//! A [`Diff`] as text and Markdown.
+
+use super::{Diff, Difference, Verdict};
+use crate::results::render::{one_line, ppl, probability, signed};
+use crate::results::{MovedScore, Paired, TokenComparison};
+use crate::stats::{Estimate, PERCENTILES};
+
+impl Diff {
+    /// One line that says it all.
+    pub fn summary(&self) -> String {
+        let total = self.rows.len();
+        let rows = if total == 1 { "row" } else { "rows" };
+        let count = |verdict| self.count(verdict);
+        let some = |verdict, name| match count(verdict) {
+            0 => String::new(),
+            n => format!(", {n} {name}"),
+        };
+        let others = some(Verdict::BelowNoiseFloor, "below noise floor")
+            + &some(Verdict::NotMeasured, "not measured");
+        let good = if self.gate.is_empty() {
+            format!("{} compared (no gate set)", count(Verdict::Compared))
+        } else {
+            format!(
+                "{} pass, {} fail",
+                count(Verdict::Pass),
+                count(Verdict::Fail)
+            )
+        };
+        let head = if self.passes() { "PASS" } else { "FAIL" };
+        if total == 0 {
+            return format!("{head}: neither table has a row, so nothing was compared");
+        }
+        format!("{head}: {total} {rows}: {good}{others}{}", self.gate_text())
+    }
+
+    fn gate_text(&self) -> String {
+        let mut bounds = Vec::new();
+        if let Some(b) = self.gate.max_delta_pct {
+            bounds.push(format!("Δ ±{b} %"));
+        }
+        if let Some(b) = self.gate.max_sigma {
+            bounds.push(format!("σ ±{b}"));
+        }
+        if let Some(q) = self.gate.significance {
+            bounds.push(format!("adjusted p from {q}"));
+        }
+        match bounds.is_empty() {
+            true => String::new(),
+            false => format!("; gate {}", bounds.join(", ")),
+        }
+    }
+
+    /// For a terminal of 100 columns: a few lines a run, more with `details`.
+    pub fn to_text(&self, details: bool) -> String {
+        let mut out = format!("A  {}\nB  {}\n\n", self.a.display(), self.b.display());
+        for row in &self.rows {
+            out += &format!("{:<12}  {}\n", row.verdict.text(), one_line(&row.key));
+            let mut lines = row.difference.iter().flat_map(compact).collect::<Vec<_>>();
+            if let (Some(floor), Some(d)) = (row.noise_floor, &row.difference) {
+                lines.push(format!(
+                    "noise floor: |Δ ln PPL| {floor}, here {}",
+                    signed(d.delta_ln_ppl, 6)
+                ));
+            }
+            if !row.reason.is_empty() {
+                lines.push(one_line(&row.reason));
+            }
+            if details {
+                lines.extend(row.difference.iter().flat_map(detailed));
+            }
+            for line in lines {
+                out += &format!("    {line}\n");
+            }
+        }
+        if !self.rows.is_empty() {
+            out.push('\n');
+        }
+        out + &self.summary() + "\n"
+    }
+
+    /// A table for a pull request.
+    pub fn to_markdown(&self) -> String {
+        let mut out = format!(
+            "**{}**\n\nA: `{}`, B: `{}`\n",
+            self.summary(),
+            self.a.display(),
+            self.b.display()
+        );
+        if self.rows.is_empty() {
+            return out;
+        }
+        out += "\n| run | PPL A | PPL B | Δ % | Δ ln PPL (paired) | t | p (adjusted) | same top | \
+                Δp RMS | verdict |\n\
+                | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n";
+        for row in &self.rows {
+            let mut cells = [const { String::new() }; 8];
+            if let Some(d) = &row.difference {
+                cells[0] = ppl(d.a.0, d.a.1);
+                cells[1] = ppl(d.b.0, d.b.1);
+                cells[2] = signed(d.delta_pct, 4);
+                match &d.paired {
+                    Ok(p) => {
+                        cells[3] = format!("{} ± {}", signed(p.mean, 6), small(p.se));
+                        cells[4] = signed(p.t(), 2);
+                    }
+                    Err(_) => {
+                        cells[3] = format!("unpaired, σ {}", sigma_text(d.unpaired_sigma));
+                    }
+                }
+                cells[5] = d.adjusted_p.map_or_else(|| "-".to_owned(), probability);
+                if let Ok(t) = &d.tokens {
+                    cells[6] = percent(t.same_top, 2);
+                    cells[7] = percent(t.delta_p.rms, 3);
+                }
+            }
+            let mut verdict = row.verdict.text().to_owned();
+            let changed = row.difference.iter().flat_map(|d| &d.changed).cloned();
+            let remarks: Vec<String> = Some(row.reason.clone())
+                .filter(|r| !r.is_empty())
+                .into_iter()
+                .chain(changed.map(|c| format!("changed {c}")))
+                .collect();
+            if !remarks.is_empty() {
+                verdict += &format!(": {}", remarks.join("; "));
+            }
+            out += &format!(
+                "| {} | {} | {} |\n",
+                cell(&row.key),
+                cells.join(" | "),
+                cell(&verdict)
+            );
+        }
+        out
+    }
+}
+
+/// What is said of every run.
+fn compact(d: &Difference) -> Vec<String> {
+    let mut lines = vec![format!(
+        "A {}   B {}   Δ {} ({} %)",
+        ppl(d.a.0, d.a.1),
+        ppl(d.b.0, d.b.1),
+        signed(d.delta, 4),
+        signed(d.delta_pct, 4)
+    )];
+    let unpaired = sigma_text(d.unpaired_sigma);
+    match &d.paired {
+        Ok(p) => {
+            lines.push(format!(
+                "paired, {} windows: Δ ln PPL {} ± {}, t {}   (unpaired σ {unpaired})",
+                p.windows,
+                signed(p.mean, 6),
+                small(p.se),
+                signed(p.t(), 2)
+            ));
+            lines.push(tests(d, p));
+        }
+        Err(why) => lines.push(format!(
+            "unpaired σ {unpaired}   (no paired test: {})",
+            one_line(why)
+        )),
+    }
+    match &d.tokens {
+        Ok(t) => lines.push(format!(
+            "{} tokens: same top {}, Δp {}, RMS {}{}",
+            t.n(),
+            percent(t.same_top, 2),
+            percent(t.delta_p.mean, 3),
+            percent(t.delta_p.rms, 3),
+            t.correlation
+                .map_or_else(String::new, |r| format!(", r {r:.6}"))
+        )),
+        Err(why) => lines.push(format!("not by token: {}", one_line(why))),
+    }
+    if !d.changed.is_empty() {
+        lines.push(format!("changed: {}", one_line(&d.changed.join(", "))));
+    }
+    lines
+}
+
+fn tests(d: &Difference, p: &Paired) -> String {
+    let (low, high) = p.interval();
+    format!(
+        "95 % from {} to {}; p {}, permuted {}, adjusted {}; detectable {}",
+        signed(low, 6),
+        signed(high, 6),
+        probability(p.p()),
+        probability(p.permutation_p),
+        d.adjusted_p.map_or_else(|| "-".to_owned(), probability),
+        small(p.detectable())
+    )
+}
+
+/// What `--details` adds.
+fn detailed(d: &Difference) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Ok(p) = &d.paired {
+        lines.push(format!(
+            "PPL(B)/PPL(A) {}, PPL(B) − PPL(A) {}",
+            estimate(p.ppl_ratio(), 6),
+            estimate(p.ppl_difference, 6)
+        ));
+    }
+    if let Ok(t) = &d.tokens {
+        lines.push(format!(
+            "Δ ln PPL ± {} if tokens were independent",
+            t.mean.se.map_or_else(|| "-".to_owned(), small)
+        ));
+        lines.push("Δp of the targets, in percent:".to_owned());
+        let percentiles = PERCENTILES.iter().zip(&t.delta_p.percentiles);
+        let cells: Vec<String> = percentiles
+            .map(|((name, _), x)| format!("{name} {}", signed(100.0 * x, 3)))
+            .collect();
+        lines.extend(cells.chunks(5).map(|c| format!("  {}", c.join("   "))));
+    }
+    if !d.moved_windows.is_empty() {
+        lines.push("windows that moved most (mean NLL):".to_owned());
+        lines.push(format!(
+            "  {:>8} {:>8} {:>12} {:>12} {:>11}",
+            "window", "scored", "A", "B", "B − A"
+        ));
+    }
+    for w in &d.moved_windows {
+        lines.push(format!(
+            "  {:>8} {:>8} {:>12.6} {:>12.6} {:>11}",
+            w.window,
+            w.scored,
+            w.nll_a,
+            w.nll_b,
+            signed(w.nll_b - w.nll_a, 6)
+        ));
+    }
+    lines.extend(d.tokens.iter().flat_map(moved_tokens));
+    lines
+}
+
+fn moved_tokens(t: &TokenComparison) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !t.moved.is_empty() {
+        lines.push("tokens that moved most (NLL, rank; the most likely token):".to_owned());
+    }
+    for m in &t.moved {
+        lines.push(format!(
+            "  window {}, token {}: {} → {} ({}), rank {} → {}",
+            m.window,
+            m.index,
+            nll(&m.a),
+            nll(&m.b),
+            signed(f64::from(m.b.nll) - f64::from(m.a.nll), 4),
+            m.a.rank,
+            m.b.rank
+        ));
+        lines.push(format!(
+            "    …{}«{}»{}…",
+            m.text.before, m.text.token, m.text.after
+        ));
+        lines.push(format!("    most likely: {} → {}", top(&m.a), top(&m.b)));
+    }
+    lines
+}
+
+fn nll(score: &MovedScore) -> String {
+    format!("{:.4}", score.nll)
+}
+
+fn top(score: &MovedScore) -> String {
+    format!("«{}» {:.2} %", score.top, 100.0 * score.top_p)
+}
+
+fn estimate(e: Estimate, decimals: usize) -> String {
+    match e.se {
+        Some(se) => format!("{:.decimals$} ± {}", e.value, small(se)),
+        None => format!("{:.decimals$}", e.value),
+    }
+}
+
+/// A share with its error, in percent.
+fn percent(e: Estimate, decimals: usize) -> String {
+    match e.se {
+        Some(se) => format!(
+            "{:.decimals$} ± {:.decimals$} %",
+            100.0 * e.value,
+            100.0 * se
+        ),
+        None => format!("{:.decimals$} %", 100.0 * e.value),
+    }
+}
+
+/// A size, such as an error's.
+fn small(x: f64) -> String {
+    if x == 0.0 {
+        "0".to_owned()
+    } else {
+        format!("{x:.1e}")
+    }
+}
+
+fn sigma_text(sigma: Option<f64>) -> String {
+    sigma.map_or_else(|| "-".to_owned(), |s| signed(s, 2))
+}
+
+/// Text inside a cell of a Markdown table.
+fn cell(text: &str) -> String {
+    one_line(text).replace('|', "\\|")
+}
