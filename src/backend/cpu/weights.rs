@@ -79,7 +79,8 @@ impl Weight {
         }
     }
 
-    /// As [`Self::multiply`], with sums in f64; integers are summed exactly anyway.
+    /// As [`Self::multiply`]; products in f32 are summed in f64, see
+    /// [`gemm::multiply_wide`].
     pub fn multiply_wide(&self, isa: Isa, x: &[f32], out: &mut [f32]) {
         match self {
             Self::F32(w) => gemm::multiply_wide(isa, x, w, out),
@@ -164,12 +165,12 @@ impl<'m> LoadedLinear<'m> {
 
     /// `out ← scale · (x · wᵀ) + b` for the rows of `x`; with `spread` on all threads.
     pub fn apply(&self, isa: Isa, spread: bool, x: &[f32], out: &mut [f32]) {
-        self.apply_with(isa, spread, x, out, |w, x, out| w.multiply(isa, x, out));
+        self.apply_with(isa, spread, x, out, Weight::multiply);
     }
 
-    /// As [`Self::apply`], with sums in f64: see [`gemm::multiply_wide`].
+    /// As [`Self::apply`]; products in f32 are summed in f64.
     pub fn apply_wide(&self, isa: Isa, spread: bool, x: &[f32], out: &mut [f32]) {
-        self.apply_with(isa, spread, x, out, |w, x, out| w.multiply_wide(isa, x, out));
+        self.apply_with(isa, spread, x, out, Weight::multiply_wide);
     }
 
     fn apply_with(
@@ -178,7 +179,7 @@ impl<'m> LoadedLinear<'m> {
         spread: bool,
         x: &[f32],
         out: &mut [f32],
-        multiply: impl Fn(&Weight, &[f32], &mut [f32]) + Sync,
+        multiply: impl Fn(&Weight, Isa, &[f32], &mut [f32]) + Sync,
     ) {
         /// Enough rows to reuse a panel, few enough to share out.
         const ROWS: usize = 112;
@@ -186,7 +187,7 @@ impl<'m> LoadedLinear<'m> {
         spread::chunks_mut(spread, out, ROWS * n_out, |i, out| {
             let n_rows = out.len() / n_out;
             let x = &x[i * ROWS * n_in..][..n_rows * n_in];
-            multiply(&self.weight, x, out);
+            multiply(&self.weight, isa, x, out);
             if self.scale != 1.0 {
                 math::scale(isa, out, self.scale);
             }

@@ -101,7 +101,7 @@ impl Activations {
 multiversion! {
     /// Rounds to the nearest f16, ties to even; what is too large becomes infinite.
     /// In f32, since `half` converts one vector at a time.
-    fn round_to_f16(xs: &mut [f32]) {
+    pub(super) fn round_to_f16(xs: &mut [f32]) {
         const LEAST_NORMAL: f32 = 6.103_515_6e-5;
         const TOO_LARGE: f32 = 65_520.0;
         for x in xs {

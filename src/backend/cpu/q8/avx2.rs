@@ -9,7 +9,7 @@ use super::{Isa, Level, PANEL, QUAD, Tile, by_kind};
 pub(super) const ROWS: usize = 2;
 
 /// Computes up to [`ROWS`] rows of a panel.
-pub(super) fn tile(isa: Isa, t: Tile, out: &mut [f32], stride: usize) {
+pub(super) fn tile(isa: Isa, t: &Tile, out: &mut [f32], stride: usize) {
     assert!(matches!(isa.level(), Level::Avx2 | Level::Avx512));
     assert!(t.fits(out, stride));
     let out = out.as_mut_ptr();
@@ -20,7 +20,7 @@ pub(super) fn tile(isa: Isa, t: Tile, out: &mut [f32], stride: usize) {
 
 #[target_feature(enable = "avx2,fma")]
 unsafe fn rows<const N: usize, const GROUP: usize, const BLOCK: usize, const MINIMA: bool>(
-    t: Tile,
+    t: &Tile,
     out: *mut f32,
     stride: usize,
 ) {

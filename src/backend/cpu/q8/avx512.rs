@@ -9,7 +9,7 @@ use super::{Isa, Level, PANEL, QUAD, Tile, by_kind};
 pub(super) const ROWS: usize = 6;
 
 /// Computes up to [`ROWS`] rows of a panel.
-pub(super) fn tile(isa: Isa, t: Tile, out: &mut [f32], stride: usize) {
+pub(super) fn tile(isa: Isa, t: &Tile, out: &mut [f32], stride: usize) {
     assert_eq!(isa.level(), Level::Avx512Vnni);
     assert!(t.fits(out, stride));
     let out = out.as_mut_ptr();
@@ -20,7 +20,7 @@ pub(super) fn tile(isa: Isa, t: Tile, out: &mut [f32], stride: usize) {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 unsafe fn rows<const N: usize, const GROUP: usize, const BLOCK: usize, const MINIMA: bool>(
-    t: Tile,
+    t: &Tile,
     out: *mut f32,
     stride: usize,
 ) {

@@ -295,7 +295,7 @@ struct Tile<'a> {
 
 impl Tile<'_> {
     /// Writes 32 columns of each row; rows of `out` are `stride` apart.
-    fn compute(self, isa: Isa, out: &mut [f32], stride: usize) {
+    fn compute(&self, isa: Isa, out: &mut [f32], stride: usize) {
         match isa.level() {
             Level::Portable => portable::tile(self, out, stride),
             #[cfg(target_arch = "x86_64")]

@@ -3,7 +3,7 @@
 
 use super::{PANEL, QUAD, Tile};
 
-pub(super) fn tile(t: Tile, out: &mut [f32], stride: usize) {
+pub(super) fn tile(t: &Tile, out: &mut [f32], stride: usize) {
     let (group, block) = (t.kind.layout.group, t.kind.format.block());
     let n_in = t.n_in();
     for r in 0..t.n_rows {
