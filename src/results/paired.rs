@@ -6,7 +6,7 @@ use super::row::WindowRow;
 use crate::stats::{Cluster, ClusteredMean, Estimate, Student, clustered_mean, sign_flip_p};
 
 /// How far run B is from run A on identical tokens.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Paired {
     /// Mean of the per-token NLL differences B − A, which is Δ ln PPL, in nats.
     pub mean: f64,
@@ -14,11 +14,11 @@ pub struct Paired {
     pub se: f64,
     /// Windows compared.
     pub windows: usize,
-    /// Two-sided p of [`sign_flip_p`] on the windows' differences.
-    pub permutation_p: f64,
     /// `PPL_B − PPL_A`. Its error is clustered by window and counts how the two
     /// vary together: that of the mean of `PPL_B · nll_B − PPL_A · nll_A`.
     pub ppl_difference: Estimate,
+    /// Differences of the windows' NLL sums, B − A.
+    differences: Vec<f64>,
     /// The distribution of t where nothing differs: `windows − 1` degrees of
     /// freedom.
     student: Student,
@@ -41,6 +41,12 @@ impl Paired {
     /// Two-sided p of [`Self::t`].
     pub fn p(&self) -> f64 {
         self.student.two_sided_p(self.t())
+    }
+
+    /// Two-sided p of [`sign_flip_p`] on the windows' differences. It takes some
+    /// milliseconds each time.
+    pub fn permutation_p(&self) -> f64 {
+        sign_flip_p(&self.differences)
     }
 
     /// The interval that holds the true Δ ln PPL with 95 % confidence.
@@ -101,16 +107,15 @@ pub fn paired(a: &[WindowRow], b: &[WindowRow]) -> Result<Paired, String> {
     let ppl_a = over_tokens(&|a, _| a.nll_sum)?.mean.exp();
     let ppl_b = over_tokens(&|_, b| b.nll_sum)?.mean.exp();
     let linear = over_tokens(&|a, b| ppl_b * b.nll_sum - ppl_a * a.nll_sum)?;
-    let differences: Vec<f64> = pairs().map(|(a, b)| b.nll_sum - a.nll_sum).collect();
     Ok(Paired {
         mean,
         se,
         windows: clusters,
-        permutation_p: sign_flip_p(&differences),
         ppl_difference: Estimate {
             value: ppl_b - ppl_a,
             se: Some(linear.se),
         },
+        differences: pairs().map(|(a, b)| b.nll_sum - a.nll_sum).collect(),
         student: Student::new(clusters - 1).ok_or("one window is too few for a paired test")?,
     })
 }
@@ -203,7 +208,7 @@ mod tests {
         close(p.ppl_ratio().value, 1f64.exp());
         close(p.ppl_ratio().se.unwrap(), 1f64.exp());
         // Sums 0 and ±2 flip to 2 and 2: p is 1.
-        assert_eq!(p.permutation_p, 1.0);
+        assert_eq!(p.permutation_p(), 1.0);
         // e³ − e² and the error of e³·nll_B − e²·nll_A: e³ − e² and 5e³ − 3e².
         let (e2, e3) = (2f64.exp(), 3f64.exp());
         close(p.ppl_difference.value, e3 - e2);
@@ -353,7 +358,7 @@ mod tests {
         let [m, n] = tokens;
         let delta = n.ppl().unwrap() - m.ppl().unwrap();
         let err = m.ppl_err().unwrap().hypot(n.ppl_err().unwrap());
-        (p.p(), p.permutation_p, delta / err)
+        (p.p(), p.permutation_p(), delta / err)
     }
 
     /// In 100 repetitions, how many p of each test are below 5 %, and how many

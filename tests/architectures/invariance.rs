@@ -55,33 +55,6 @@ fn windows_do_not_know_of_each_other() {
     }
 }
 
-/// The last layer skips rows that nobody scores; a window that scores more of
-/// them has the same figures for those that both score.
-#[test]
-fn unscored_rows_make_no_difference() {
-    for case in CASES {
-        let (tiny, tokens) = ((case.build)(), tokens());
-        let (cpu, bos) = (tiny.cpu(1), bos(&tiny));
-        let run = |unscored_prefix| {
-            let geometry = Geometry {
-                mode: Mode::SlidingWindow {
-                    stride: N_CTX,
-                    unscored_prefix,
-                },
-                ..GEOMETRY
-            };
-            score(&cpu, &tokens, geometry, N_WINDOWS, bos, 1)
-        };
-        let all = run(1);
-        for prefix in [2, N_CTX / 2 + 1, N_CTX - 1] {
-            for (all, some) in all.iter().zip(run(prefix)) {
-                let common = &all.tokens[prefix - 1..];
-                assert!(common == some.tokens, "{}, from {prefix}", case.name);
-            }
-        }
-    }
-}
-
 /// All ids as targets of one position: their probabilities sum to 1, and rank, top
 /// token and entropy are those of the distribution that they are. A target's own
 /// logit and the walk over the vocabulary come to the same bits, or ranks would
@@ -112,6 +85,33 @@ fn a_distribution_scored_id_by_id() {
             assert!(f64::from(s.top_p) - p > -1e-7, "{name}");
             assert!((f64::from(s.top_p) - (-best).exp()).abs() < 1e-7, "{name}");
             assert!((f64::from(s.entropy) - entropy).abs() < 1e-6, "{name}");
+        }
+    }
+}
+
+/// The last layer skips rows that nobody scores; a window that scores more of
+/// them has the same figures for those that both score.
+#[test]
+fn unscored_rows_make_no_difference() {
+    for case in CASES {
+        let (tiny, tokens) = ((case.build)(), tokens());
+        let (cpu, bos) = (tiny.cpu(1), bos(&tiny));
+        let run = |unscored_prefix| {
+            let geometry = Geometry {
+                mode: Mode::SlidingWindow {
+                    stride: N_CTX,
+                    unscored_prefix,
+                },
+                ..GEOMETRY
+            };
+            score(&cpu, &tokens, geometry, N_WINDOWS, bos, 1)
+        };
+        let all = run(1);
+        for prefix in [2, N_CTX / 2 + 1, N_CTX - 1] {
+            for (all, some) in all.iter().zip(run(prefix)) {
+                let common = &all.tokens[prefix - 1..];
+                assert!(common == some.tokens, "{}, from {prefix}", case.name);
+            }
         }
     }
 }

@@ -134,7 +134,7 @@ impl<'a> Record<'a> {
             paired_p: paired.map(|p| p.p()),
             paired_low: low,
             paired_high: high,
-            permutation_p: paired.map(|p| p.permutation_p),
+            permutation_p: paired.map(|p| p.permutation_p()),
             adjusted_p: d.and_then(|d| d.adjusted_p),
             detectable: paired.map(|p| p.detectable()),
             ppl_ratio: value(ratio),

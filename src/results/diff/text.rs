@@ -185,7 +185,7 @@ fn tests(d: &Difference, p: &Paired) -> String {
         signed(low, 6),
         signed(high, 6),
         probability(p.p()),
-        probability(p.permutation_p),
+        probability(p.permutation_p()),
         d.adjusted_p.map_or_else(|| "-".to_owned(), probability),
         small(p.detectable())
     )

@@ -302,7 +302,7 @@ impl Writer {
         self.header
             .insert("__metadata__".to_owned(), json!(metadata));
         let mut header = json!(self.header).to_string();
-        while header.len() % 8 != 0 {
+        while !header.len().is_multiple_of(8) {
             header.push(' ');
         }
         let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
