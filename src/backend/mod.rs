@@ -5,6 +5,7 @@
 pub mod cpu;
 mod interrupt;
 mod partition;
+mod variation;
 
 use std::fmt;
 use std::ops::Range;
@@ -13,6 +14,7 @@ use crate::gguf::BlockType;
 
 pub use interrupt::Interrupt;
 pub use partition::{Device, LayerSpan, Partition, PartitionError};
+pub use variation::{Precision, SumOrder, Variation};
 
 /// The arithmetic of products with weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

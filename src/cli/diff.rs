@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use super::Failure;
 use crate::experiment::Experiment;
 use crate::results::Gate;
+use crate::results::noise::{Calibration, MaxDelta, NoiseFloor};
 use crate::results::diff::{Diff, Side};
 
 #[derive(clap::Args)]
@@ -25,6 +26,10 @@ pub struct Args {
     /// The results that changed
     #[arg(value_name = "B.csv")]
     b: PathBuf,
+    /// Largest change of ln PPL, in either direction: nats, or noise*K, which is K
+    /// noise floors of the run
+    #[arg(long, value_name = "BOUND", allow_negative_numbers = true)]
+    max_delta: Option<MaxDelta>,
     /// Largest change of the perplexity in percent, in either direction
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
     max_delta_pct: Option<f64>,
@@ -34,8 +39,12 @@ pub struct Args {
     /// Fail changes whose p, adjusted for the number of rows, is below this
     #[arg(long, value_name = "LEVEL", allow_negative_numbers = true)]
     significance: Option<f64>,
-    /// Changes of ln PPL up to this size mean nothing
-    #[arg(long, value_name = "NATS")]
+    /// Noise floors of the runs, as 'pplx noise' writes them [default: A.noise.csv
+    /// beside A.csv, if it is there]
+    #[arg(long, value_name = "FILE")]
+    noise: Option<PathBuf>,
+    /// The noise floor of all runs: changes of ln PPL up to this size mean nothing
+    #[arg(long, value_name = "NATS", conflicts_with = "noise", value_parser = nats)]
     noise_floor: Option<f64>,
     /// Take the bounds of this experiment's [gate] where no option sets one
     #[arg(long, value_name = "FILE")]
@@ -56,12 +65,20 @@ enum Format {
     Csv,
 }
 
+/// A noise floor.
+fn nats(text: &str) -> Result<f64, String> {
+    let floor = text.parse().ok();
+    let floor = floor.filter(|x: &f64| x.is_finite() && *x >= 0.0);
+    floor.ok_or_else(|| "a noise floor is a number from 0, in nats".to_owned())
+}
+
 pub fn run(args: Args) -> Result<(), Failure> {
     let declared = match &args.experiment {
         Some(file) => Experiment::load(file, &[]).map_err(Failure::usage)?.gate,
         None => Gate::default(),
     };
     let gate = Gate {
+        max_delta: args.max_delta.or(declared.max_delta),
         max_delta_pct: args.max_delta_pct.or(declared.max_delta_pct),
         max_sigma: args.max_sigma.or(declared.max_sigma),
         significance: args.significance.or(declared.significance),
@@ -69,7 +86,13 @@ pub fn run(args: Args) -> Result<(), Failure> {
     gate.check().map_err(Failure::usage)?;
     let a = Side::load(&args.a).map_err(Failure::usage)?;
     let b = Side::load(&args.b).map_err(Failure::usage)?;
-    let diff = Diff::new(&a, &b, gate, &|_| args.noise_floor);
+    let noise = match (args.noise_floor, &args.noise) {
+        (Some(nats), _) => Ok(NoiseFloor::Fixed(nats)),
+        (None, Some(path)) => Calibration::load(path).map(NoiseFloor::Calibrated),
+        (None, None) => NoiseFloor::beside(&args.a),
+    };
+    let noise = noise.map_err(Failure::usage)?;
+    let diff = Diff::new(&a, &b, gate, &noise);
     let bytes = match args.format {
         Format::Text => diff.to_text(args.details).into_bytes(),
         Format::Markdown => diff.to_markdown().into_bytes(),

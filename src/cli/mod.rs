@@ -10,6 +10,7 @@ mod diff;
 mod fetch;
 mod inputs;
 mod inspect;
+mod noise;
 mod plan;
 mod progress;
 mod run;
@@ -37,6 +38,8 @@ enum Verb {
     Plan(plan::Args),
     /// Compare two result tables and gate on the difference.
     Diff(diff::Args),
+    /// Measure how far figures move under changes that should not matter.
+    Noise(noise::Args),
     /// Score one model on one corpus, with llama-perplexity's habits.
     Score(score::Args),
     /// Print the token ids of a file.
@@ -78,6 +81,7 @@ pub fn main() -> ExitCode {
         Verb::Run(a) => run::run(a),
         Verb::Plan(a) => plan::run(a),
         Verb::Diff(a) => diff::run(a),
+        Verb::Noise(a) => noise::run(a),
         Verb::Score(a) => score::run(a),
         Verb::Tokenize(a) => tokenize::run(a),
         Verb::Inspect(a) => inspect::run(a),

@@ -5,6 +5,7 @@
 pub(crate) mod csv_file;
 pub mod diff;
 mod gate;
+pub mod noise;
 mod paired;
 pub mod record;
 pub mod render;

@@ -23,6 +23,15 @@ pub fn signed(x: f64, decimals: usize) -> String {
     }
 }
 
+/// A size, such as an error's or a bound's.
+pub fn size(x: f64) -> String {
+    if x == 0.0 {
+        "0".to_owned()
+    } else {
+        format!("{x:.1e}")
+    }
+}
+
 /// A probability: small ones in exponent form, so that only 0 is `0`.
 pub fn probability(p: f64) -> String {
     if p == 0.0 {

@@ -43,6 +43,8 @@ pub struct TablePaths {
     pub windows: PathBuf,
     /// `NAME.timing.csv`
     pub timing: PathBuf,
+    /// `NAME.noise.csv`
+    pub noise: PathBuf,
     /// `.records/NAME`
     pub records: RecordFolder,
 }
@@ -58,6 +60,7 @@ impl TablePaths {
             table: path.to_owned(),
             windows: path.with_extension("windows.csv"),
             timing: path.with_extension("timing.csv"),
+            noise: path.with_extension("noise.csv"),
             records: RecordFolder::beside(path),
         }
     }

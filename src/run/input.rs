@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backend::cpu::CpuModel;
-use crate::backend::{BackendError, Numerics};
+use crate::backend::{BackendError, Numerics, Variation};
 use crate::gguf::{BlockType, Gguf, GgufError};
 use crate::model::{Model, ModelError};
 use crate::tokenizer::{self, Tokenizer, TokenizerError};
@@ -82,6 +82,14 @@ impl LoadedModel {
             cpu: self.cpu.with_numerics(numerics)?,
             ..self
         })
+    }
+
+    /// The same model with arithmetic that is varied; `open` varies nothing.
+    pub fn with_variation(self, variation: Variation) -> Self {
+        Self {
+            cpu: self.cpu.with_variation(variation),
+            ..self
+        }
     }
 
     /// # Errors

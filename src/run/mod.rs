@@ -4,11 +4,15 @@
 mod host;
 mod input;
 mod measure;
+mod noise;
+mod rerun;
 mod sweep;
 
 pub use host::{Clock, peak_rss_mib};
 pub use input::{InputError, LoadedModel, model_type};
 pub use measure::{Control, MeasureError, Measurement, Observation, Settings, measure};
+pub use noise::Calibrate;
+pub use rerun::RerunReporter;
 pub use sweep::{Reporter, Summary, Sweep, SweepError};
 
 /// Name and version, as in result tables.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::host::{Clock, host_name, peak_rss_mib};
 use super::input::{InputError, LoadedModel, model_type};
 use super::measure::{Control, MeasureError, Measurement, Observation, Settings, measure};
-use crate::backend::Numerics;
+use crate::backend::{Numerics, Variation};
 use crate::corpus::{CorpusError, CorpusTokens, DEFAULT_CHUNK, TokenCache, ids_sha256};
 use crate::eval::EvalError;
 use crate::fetch::{
@@ -77,7 +77,7 @@ pub struct Sweep<'a> {
 
 /// Why one run has no figures.
 #[derive(Debug, thiserror::Error)]
-enum RunError {
+pub(super) enum RunError {
     #[error(transparent)]
     Input(#[from] InputError),
     #[error(transparent)]
@@ -86,6 +86,16 @@ enum RunError {
     Measure(#[from] MeasureError),
     #[error("the model asks for BOS, but its metadata names none")]
     NoBos,
+}
+
+impl RunError {
+    /// Whether Ctrl-C is why.
+    pub(super) fn is_interruption(&self) -> bool {
+        matches!(
+            self,
+            RunError::Measure(MeasureError::Eval(EvalError::Interrupted { .. }))
+        )
+    }
 }
 
 impl Sweep<'_> {
@@ -97,7 +107,7 @@ impl Sweep<'_> {
     /// Tables or reference files that cannot be read or written.
     pub fn run(&self, reporter: &mut dyn Reporter) -> Result<(Tables, Summary), SweepError> {
         let references = References::load(&self.plan.reference_files)?;
-        let hashes = self.hashes(reporter.transfers())?;
+        let hashes = hashes(self.plan, self.fetch, reporter.transfers())?;
         let mut tables = match self.resume {
             true => Tables::load_or_new(self.results, &self.plan.name)?,
             false => Tables::new(self.results, &self.plan.name),
@@ -145,7 +155,7 @@ impl Sweep<'_> {
                     records.save(&row.key, &record)?;
                     (measurement.windows, Some(timing))
                 }
-                Err(RunError::Measure(MeasureError::Eval(EvalError::Interrupted { .. }))) => {
+                Err(e) if e.is_interruption() => {
                     summary.interrupted = true;
                     break;
                 }
@@ -162,27 +172,6 @@ impl Sweep<'_> {
         Ok((tables, summary))
     }
 
-    /// sha256 of every model and corpus of the plan.
-    fn hashes(&self, progress: &dyn Progress) -> Result<HashMap<PathBuf, String>, SweepError> {
-        let mut hashes = HashMap::new();
-        for run in &self.plan.runs {
-            let (model, corpus) = (&run.model.path, &run.corpus.path);
-            if !hashes.contains_key(model) {
-                // A file that cannot be opened gets a row that says why.
-                let sha256 = match Gguf::open(model) {
-                    Ok(gguf) => remembered_sha256_of_parts(gguf.paths(), self.fetch, progress)?,
-                    Err(_) => remembered_sha256(model, self.fetch, progress)?,
-                };
-                hashes.insert(model.clone(), sha256);
-            }
-            if !hashes.contains_key(corpus) {
-                let sha256 = remembered_sha256(corpus, self.fetch, progress)?;
-                hashes.insert(corpus.clone(), sha256);
-            }
-        }
-        Ok(hashes)
-    }
-
     /// Executes one run; fills in what becomes known of it on the way, its figures
     /// at last.
     fn one(
@@ -192,27 +181,12 @@ impl Sweep<'_> {
         cache: &mut Cache,
         reporter: &mut dyn Reporter,
     ) -> Result<(Measurement, Record), RunError> {
-        let (loaded, tokens) = cache.get(spec, self.n_threads)?;
+        let arithmetic = (spec.numerics, Variation::default());
+        let (loaded, tokens) = cache.get(spec, arithmetic, self.n_threads)?;
         let p = &mut row.provenance;
-        p.model_type = model_type(&loaded.model.gguf);
-        p.architecture.clone_from(&loaded.model.architecture);
-        let partition = spec.placement.partition(loaded.model.n_layer());
-        p.layer_placement = partition.to_string();
-        p.tokens = Some(tokens.ids.len());
-        p.tokens_sha256 = ids_sha256(&tokens.ids);
-        let tokenizer = loaded.tokenizer()?;
-        let with_bos = tokenizer.add_bos() && spec.geometry.mode.substitutes_bos();
-        p.bos = Some(with_bos);
-        let bos = match with_bos {
-            true => Some(tokenizer.bos().ok_or(RunError::NoBos)?),
-            false => None,
-        };
         let settings = Settings {
-            geometry: spec.geometry,
-            limits: spec.limits,
-            bos,
-            placement: spec.placement,
             batch: self.batch,
+            ..settings(spec, loaded, &tokens, p)?
         };
         let measurement = measure(loaded, &tokens.ids, settings, self.control, &mut |o| {
             reporter.progress(&o);
@@ -220,6 +194,7 @@ impl Sweep<'_> {
         p.windows = Some(measurement.windows.len());
         p.scored_tokens = Some(measurement.scored);
         row.outcome = Outcome::Ok(measurement.figures.clone());
+        let tokenizer = loaded.tokenizer()?;
         let record = Record::new(row, &measurement.scores, &tokens.ids, |id| {
             tokenizer.piece(id)
         });
@@ -242,8 +217,62 @@ impl Sweep<'_> {
     }
 }
 
+/// SHA-256 of every model and corpus of the plan.
+pub(super) fn hashes(
+    plan: &Plan,
+    fetch: &FetchOptions,
+    progress: &dyn Progress,
+) -> Result<HashMap<PathBuf, String>, SweepError> {
+    let mut hashes = HashMap::new();
+    for run in &plan.runs {
+        let (model, corpus) = (&run.model.path, &run.corpus.path);
+        if !hashes.contains_key(model) {
+            // A file that cannot be opened gets a row that says why.
+            let sha256 = match Gguf::open(model) {
+                Ok(gguf) => remembered_sha256_of_parts(gguf.paths(), fetch, progress)?,
+                Err(_) => remembered_sha256(model, fetch, progress)?,
+            };
+            hashes.insert(model.clone(), sha256);
+        }
+        if !hashes.contains_key(corpus) {
+            let sha256 = remembered_sha256(corpus, fetch, progress)?;
+            hashes.insert(corpus.clone(), sha256);
+        }
+    }
+    Ok(hashes)
+}
+
+/// How a run is measured; fills in what becomes known of it on the way.
+pub(super) fn settings(
+    spec: &RunSpec,
+    loaded: &LoadedModel,
+    tokens: &CorpusTokens,
+    p: &mut Provenance,
+) -> Result<Settings, RunError> {
+    p.model_type = model_type(&loaded.model.gguf);
+    p.architecture.clone_from(&loaded.model.architecture);
+    let partition = spec.placement.partition(loaded.model.n_layer());
+    p.layer_placement = partition.to_string();
+    p.tokens = Some(tokens.ids.len());
+    p.tokens_sha256 = ids_sha256(&tokens.ids);
+    let tokenizer = loaded.tokenizer()?;
+    let with_bos = tokenizer.add_bos() && spec.geometry.mode.substitutes_bos();
+    p.bos = Some(with_bos);
+    let bos = match with_bos {
+        true => Some(tokenizer.bos().ok_or(RunError::NoBos)?),
+        false => None,
+    };
+    Ok(Settings {
+        geometry: spec.geometry,
+        limits: spec.limits,
+        bos,
+        placement: spec.placement,
+        batch: None,
+    })
+}
+
 /// A failure in the words of the status column.
-fn status(e: &RunError) -> String {
+pub(super) fn status(e: &RunError) -> String {
     let text = match e {
         RunError::Measure(MeasureError::Eval(EvalError::NotFinite {
             window,
@@ -256,7 +285,7 @@ fn status(e: &RunError) -> String {
 }
 
 /// The row of a run that has not begun.
-fn blank(run: &RunSpec, hashes: &HashMap<PathBuf, String>) -> ResultRow {
+pub(super) fn blank(run: &RunSpec, hashes: &HashMap<PathBuf, String>) -> ResultRow {
     let hash = |path: &Path| hashes.get(path).cloned().unwrap_or_default();
     ResultRow {
         key: run.key.clone(),
@@ -296,17 +325,20 @@ fn is_result_of(old: &ResultRow, blank: &ResultRow) -> bool {
 }
 
 /// What runs share: the last model, and the tokens of each corpus for it.
-struct Cache {
+pub(super) struct Cache {
     model: Option<(ModelKey, LoadedModel)>,
     tokens: HashMap<PathBuf, Arc<CorpusTokens>>,
     disk: TokenCache,
 }
 
-/// A model's file, how it is tokenized and how it is multiplied.
-type ModelKey = (PathBuf, tokenizer::Options, Numerics);
+/// A model's file, and how it is tokenized.
+type ModelKey = (PathBuf, tokenizer::Options);
+
+/// How it is multiplied, and what is varied.
+pub(super) type Arithmetic = (Numerics, Variation);
 
 impl Cache {
-    fn new(cache_dir: &Path) -> Self {
+    pub(super) fn new(cache_dir: &Path) -> Self {
         Self {
             model: None,
             tokens: HashMap::new(),
@@ -316,22 +348,23 @@ impl Cache {
 
     /// The model and the tokens of a run. A plan lists the runs of a model
     /// together, so one model is in memory at a time.
-    fn get(
+    pub(super) fn get(
         &mut self,
         spec: &RunSpec,
+        (numerics, variation): Arithmetic,
         n_threads: usize,
     ) -> Result<(&LoadedModel, Arc<CorpusTokens>), RunError> {
-        let options = spec.model.tokenizer_options();
-        let key = (spec.model.path.clone(), options, spec.numerics);
+        let key = (spec.model.path.clone(), spec.model.tokenizer_options());
         let loaded = match self.model.take() {
             Some((old, loaded)) if old == key => loaded,
             old => {
                 // Its memory is wanted for the next one.
                 drop(old);
                 self.tokens.clear();
-                LoadedModel::open(&key.0, &key.1, n_threads)?.with_numerics(key.2)?
+                LoadedModel::open(&key.0, &key.1, n_threads)?
             }
         };
+        let loaded = loaded.with_numerics(numerics)?.with_variation(variation);
         let (_, loaded) = self.model.insert((key, loaded));
         let path = &spec.corpus.path;
         let tokens = match self.tokens.get(path) {

@@ -13,6 +13,7 @@ mod ffn;
 pub mod gemm;
 mod head;
 mod heads;
+mod jitter;
 mod layer;
 mod mamba;
 mod math;
@@ -41,7 +42,7 @@ use self::scratch::Pool;
 use self::weights::Source;
 use super::{
     BackendError, Hidden, Interrupt, LayerWindow, LayerWindowModel, Numerics, Stage, Target,
-    TokenScore,
+    TokenScore, Variation,
 };
 use crate::gguf::BlockType;
 use crate::isa;
@@ -79,6 +80,7 @@ pub struct CpuModel {
     model: Arc<Model>,
     isa: Isa,
     numerics: Numerics,
+    variation: Variation,
     threads: rayon::ThreadPool,
     scratch: Pool,
     /// Tables that layers share; a model has one or two kinds of RoPE.
@@ -108,6 +110,7 @@ impl CpuModel {
             model,
             isa,
             numerics: Numerics::Exact,
+            variation: Variation::default(),
             threads,
             scratch: Pool::default(),
             ropes: Mutex::default(),
@@ -126,6 +129,11 @@ impl CpuModel {
         }
     }
 
+    /// The same model with arithmetic that is varied; `new` varies nothing.
+    pub fn with_variation(self, variation: Variation) -> Self {
+        Self { variation, ..self }
+    }
+
     pub fn numerics(&self) -> Numerics {
         self.numerics
     }
@@ -135,6 +143,7 @@ impl CpuModel {
             gguf: &self.model.gguf,
             isa: self.isa,
             numerics: self.numerics,
+            variation: self.variation,
         }
     }
 
@@ -438,6 +447,9 @@ impl LayerWindow for CpuLayers<'_> {
                     // A layer of a large model may take a batch many seconds.
                     interrupt.check()?;
                     scratch.with(together, |s| {
+                        if let Some(seed) = self.cpu.variation.jitter {
+                            jitter::apply(*isa, x, model.n_embd, jitter::of_layer(seed, i));
+                        }
                         layer.apply(*isa, spread, (x, carried), (model.n_embd, from), s);
                         let scored = &x[from * model.n_embd..];
                         let finite = self

@@ -7,7 +7,7 @@ use super::gemm::{self, PANEL, Packed, Product};
 use super::isa::Isa;
 use super::q8::{self, Support};
 use super::{math, spread};
-use crate::backend::{BackendError, Numerics};
+use crate::backend::{BackendError, Numerics, SumOrder, Variation};
 use crate::gguf::Gguf;
 use crate::model::{Linear, Matrix};
 use crate::quant;
@@ -18,6 +18,7 @@ pub(super) struct Source<'a> {
     pub gguf: &'a Gguf,
     pub isa: Isa,
     pub numerics: Numerics,
+    pub variation: Variation,
 }
 
 /// A loaded matrix.
@@ -110,6 +111,9 @@ fn packed(
             Ok::<(), BackendError>(())
         },
     )?;
+    if source.variation.order == SumOrder::Descending {
+        packed.reverse_terms();
+    }
     Ok(packed)
 }
 

@@ -1,7 +1,7 @@
 //! A [`Diff`] as text and Markdown.
 
 use super::{Diff, Difference, Verdict};
-use crate::results::render::{one_line, ppl, probability, signed};
+use crate::results::render::{one_line, ppl, probability, signed, size};
 use crate::results::{MovedScore, Paired, TokenComparison};
 use crate::stats::{Estimate, PERCENTILES};
 
@@ -35,6 +35,9 @@ impl Diff {
 
     fn gate_text(&self) -> String {
         let mut bounds = Vec::new();
+        if let Some(b) = self.gate.max_delta {
+            bounds.push(format!("Δ ln PPL ±{b}"));
+        }
         if let Some(b) = self.gate.max_delta_pct {
             bounds.push(format!("Δ ±{b} %"));
         }
@@ -58,7 +61,8 @@ impl Diff {
             let mut lines = row.difference.iter().flat_map(compact).collect::<Vec<_>>();
             if let (Some(floor), Some(d)) = (row.noise_floor, &row.difference) {
                 lines.push(format!(
-                    "noise floor: |Δ ln PPL| {floor}, here {}",
+                    "noise floor: |Δ ln PPL| {}, here {}",
+                    size(floor),
                     signed(d.delta_ln_ppl, 6)
                 ));
             }
@@ -100,7 +104,7 @@ impl Diff {
                 cells[2] = signed(d.delta_pct, 4);
                 match &d.paired {
                     Ok(p) => {
-                        cells[3] = format!("{} ± {}", signed(p.mean, 6), small(p.se));
+                        cells[3] = format!("{} ± {}", signed(p.mean, 6), size(p.se));
                         cells[4] = signed(p.t(), 2);
                     }
                     Err(_) => {
@@ -150,7 +154,7 @@ fn compact(d: &Difference) -> Vec<String> {
                 "paired, {} windows: Δ ln PPL {} ± {}, t {}   (unpaired σ {unpaired})",
                 p.windows,
                 signed(p.mean, 6),
-                small(p.se),
+                size(p.se),
                 signed(p.t(), 2)
             ));
             lines.push(tests(d, p));
@@ -187,7 +191,7 @@ fn tests(d: &Difference, p: &Paired) -> String {
         probability(p.p()),
         probability(p.permutation_p()),
         d.adjusted_p.map_or_else(|| "-".to_owned(), probability),
-        small(p.detectable())
+        size(p.detectable())
     )
 }
 
@@ -204,7 +208,7 @@ fn detailed(d: &Difference) -> Vec<String> {
     if let Ok(t) = &d.tokens {
         lines.push(format!(
             "Δ ln PPL ± {} if tokens were independent",
-            t.mean.se.map_or_else(|| "-".to_owned(), small)
+            t.mean.se.map_or_else(|| "-".to_owned(), size)
         ));
         lines.push("Δp of the targets, in percent:".to_owned());
         let percentiles = PERCENTILES.iter().zip(&t.delta_p.percentiles);
@@ -269,7 +273,7 @@ fn top(score: &MovedScore) -> String {
 
 fn estimate(e: Estimate, decimals: usize) -> String {
     match e.se {
-        Some(se) => format!("{:.decimals$} ± {}", e.value, small(se)),
+        Some(se) => format!("{:.decimals$} ± {}", e.value, size(se)),
         None => format!("{:.decimals$}", e.value),
     }
 }
@@ -283,15 +287,6 @@ fn percent(e: Estimate, decimals: usize) -> String {
             100.0 * se
         ),
         None => format!("{:.decimals$} %", 100.0 * e.value),
-    }
-}
-
-/// A size, such as an error's.
-fn small(x: f64) -> String {
-    if x == 0.0 {
-        "0".to_owned()
-    } else {
-        format!("{x:.1e}")
     }
 }
 

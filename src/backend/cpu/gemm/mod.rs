@@ -13,6 +13,8 @@ mod avx512;
 mod portable;
 mod wide;
 
+use std::cell::RefCell;
+
 use rayon::prelude::*;
 
 use super::isa::{Isa, Level};
@@ -30,6 +32,8 @@ const K_BLOCK: usize = 16;
 pub struct Packed {
     n_in: usize,
     n_out: usize,
+    /// Whether the panels begin with the last `k`.
+    descending: bool,
     data: Vec<f32>,
 }
 
@@ -38,6 +42,7 @@ impl Packed {
     pub fn reset(&mut self, n_in: usize, n_out: usize) {
         self.n_in = n_in;
         self.n_out = n_out;
+        self.descending = false;
         self.data.clear();
         self.data.resize(n_in * n_out.next_multiple_of(PANEL), 0.0);
     }
@@ -54,6 +59,15 @@ impl Packed {
 
     pub fn n_out(&self) -> usize {
         self.n_out
+    }
+
+    /// Has products with it sum their terms from the other end: the same elements,
+    /// rounded elsewhere.
+    pub fn reverse_terms(&mut self) {
+        self.descending = !self.descending;
+        let len = self.n_in.max(1);
+        let lanes = self.data.as_chunks_mut::<PANEL>().0;
+        lanes.chunks_exact_mut(len).for_each(<[_]>::reverse);
     }
 
     /// The panels, to be filled; each is `n_in × 32`.
@@ -116,6 +130,40 @@ impl<'a> Product<'a> {
 /// # Panics
 /// If a slice is too short for the shape.
 pub fn multiply(isa: Isa, p: Product, out: &mut [f32], out_stride: usize) {
+    if !p.w.descending {
+        return multiply_in_order(isa, p, out, out_stride);
+    }
+    let (n_k, n_in) = (p.k.1 - p.k.0, p.w.n_in);
+    with_rows_reversed(p.x, p.x_stride, p.n_rows, n_k, |x| {
+        let k = (n_in - p.k.1, n_in - p.k.0);
+        let product = Product {
+            x,
+            x_stride: n_k,
+            k,
+            ..p
+        };
+        multiply_in_order(isa, product, out, out_stride);
+    });
+}
+
+/// Calls `f` with a copy of the first `n` columns of rows `stride` apart, the last
+/// column first and without gaps.
+fn with_rows_reversed(x: &[f32], stride: usize, n_rows: usize, n: usize, f: impl FnOnce(&[f32])) {
+    thread_local! {
+        /// Kept from product to product.
+        static REVERSED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    }
+    REVERSED.with_borrow_mut(|reversed| {
+        reversed.clear();
+        for row in x.chunks(stride.max(1)).take(n_rows) {
+            reversed.extend(row[..n].iter().rev());
+        }
+        f(reversed);
+    });
+}
+
+/// [`multiply`], the terms in the order in which the panels hold them.
+fn multiply_in_order(isa: Isa, p: Product, out: &mut [f32], out_stride: usize) {
     let n_k = p.k.1 - p.k.0;
     let first_out = p.panels.0 * PANEL;
     let n_cols = (p.panels.1 * PANEL).min(p.w.n_out) - first_out.min(p.w.n_out);
