@@ -8,8 +8,8 @@ use clap::ValueEnum;
 use super::Failure;
 use crate::experiment::Experiment;
 use crate::results::Gate;
-use crate::results::noise::{Calibration, MaxDelta, NoiseFloor};
 use crate::results::diff::{Diff, Side};
+use crate::results::noise::{Calibration, MaxDelta, NoiseFloor};
 
 #[derive(clap::Args)]
 #[command(after_help = "\

@@ -11,10 +11,7 @@ use crate::fetch::{
 use crate::plan::Plan;
 
 /// The plan of an experiment, all of whose files are there; prints its notes.
-pub fn planned(
-    file: &Path,
-    sets: &[String],
-) -> Result<(Experiment, Plan, FetchOptions), Failure> {
+pub fn planned(file: &Path, sets: &[String]) -> Result<(Experiment, Plan, FetchOptions), Failure> {
     let experiment = Experiment::load(file, sets).map_err(Failure::usage)?;
     let fetch = FetchOptions::from_env().map_err(Failure::usage)?;
     let planned = Plan::new(&experiment).map_err(Failure::usage)?;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod attribute;
 mod control;
 mod diff;
 mod fetch;
@@ -40,6 +41,8 @@ enum Verb {
     Diff(diff::Args),
     /// Measure how far figures move under changes that should not matter.
     Noise(noise::Args),
+    /// Show what a residual against another engine is made of.
+    Attribute(attribute::Args),
     /// Score one model on one corpus, with llama-perplexity's habits.
     Score(score::Args),
     /// Print the token ids of a file.
@@ -82,6 +85,7 @@ pub fn main() -> ExitCode {
         Verb::Plan(a) => plan::run(a),
         Verb::Diff(a) => diff::run(a),
         Verb::Noise(a) => noise::run(a),
+        Verb::Attribute(a) => attribute::run(a),
         Verb::Score(a) => score::run(a),
         Verb::Tokenize(a) => tokenize::run(a),
         Verb::Inspect(a) => inspect::run(a),

@@ -8,7 +8,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use crate::fetch::{Progress, TerminalProgress};
 use crate::plan::RunSpec;
 use crate::results::{Outcome, ResultRow, render};
-use crate::run::{Observation, RerunReporter, Reporter};
+use crate::run::{Observation, Reporter, RerunReporter};
 
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -170,6 +170,13 @@ impl RerunProgress {
             current: None,
             transfers: TerminalProgress::new(),
         }
+    }
+}
+
+impl RerunProgress {
+    /// Takes the bar away.
+    pub fn clear(&mut self) {
+        self.current = None;
     }
 }
 

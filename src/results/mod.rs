@@ -2,6 +2,7 @@
 //!
 //! `docs/results.md` explains every column.
 
+mod attribution;
 pub(crate) mod csv_file;
 pub mod diff;
 mod gate;
@@ -14,6 +15,7 @@ pub(crate) mod schema;
 mod tables;
 mod tokens;
 
+pub use attribution::{Attribution, Effect};
 pub use csv_file::CsvError;
 pub use gate::{Gate, Measured};
 pub use paired::{MovedWindow, Paired, moved_windows, paired};

@@ -1,6 +1,7 @@
 //! Running: models are loaded, corpora tokenized, windows scored, and figures
 //! made of it. `pplx run` does this for each run of a plan, `pplx score` for one.
 
+mod attribute;
 mod host;
 mod input;
 mod measure;
@@ -8,6 +9,7 @@ mod noise;
 mod rerun;
 mod sweep;
 
+pub use attribute::{Attribute, AttributeError, Cause};
 pub use host::{Clock, peak_rss_mib};
 pub use input::{InputError, LoadedModel, model_type};
 pub use measure::{Control, MeasureError, Measurement, Observation, Settings, measure};

@@ -80,13 +80,11 @@ impl Calibrate<'_> {
         let unchanged = rerun.measure(&base, Change::default(), reporter)?;
         let mut rows = Vec::new();
         for (component, seed) in self.trials() {
-            let change = match change(component, seed, spec, &base) {
-                Ok(change) => change,
-                Err(why) => {
-                    reporter.note(spec, &format!("{component} is left out: {why}"));
-                    continue;
-                }
-            };
+            let mut change = Change::default();
+            if let Err(why) = apply(component, seed, spec, &base, &mut change) {
+                reporter.note(spec, &format!("{component} is left out: {why}"));
+                continue;
+            }
             let name = match seed {
                 Some(seed) => format!("{component} {seed}"),
                 None => component.to_string(),
@@ -128,14 +126,15 @@ impl Calibrate<'_> {
     }
 }
 
-/// What a component does to a run, or why it does nothing there.
-fn change(
+/// Makes `change` do what a component does to a run, or says why it does nothing
+/// there.
+pub(super) fn apply(
     component: Component,
     seed: Option<u64>,
     spec: &RunSpec,
     base: &Base,
-) -> Result<Change, &'static str> {
-    let mut change = Change::default();
+    change: &mut Change,
+) -> Result<(), &'static str> {
     match component {
         Component::SummationOrder => change.variation.order = SumOrder::Descending,
         Component::Jitter => change.variation.jitter = seed,
@@ -153,5 +152,5 @@ fn change(
             });
         }
     }
-    Ok(change)
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Result tables and `pplx diff`, through the public interface.
 
 mod diff;
+mod noise;
 mod records;
 mod support;
 mod tables;

@@ -37,3 +37,75 @@ multiversion! {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WIDTH: usize = 150;
+
+    fn rows() -> Vec<f32> {
+        let x = |i: usize| (i as f32 * 0.37).sin() * 10f32.powi(i as i32 % 7 - 3);
+        (0..9 * WIDTH).map(x).collect()
+    }
+
+    fn jittered(isa: Isa, xs: &[f32], seed: u64) -> Vec<f32> {
+        let mut out = xs.to_vec();
+        apply(isa, &mut out, WIDTH, seed);
+        out
+    }
+
+    #[test]
+    fn every_value_moves_to_a_neighbour() {
+        let xs = rows();
+        let want = jittered(Isa::detect(), &xs, 1);
+        let up = xs.iter().zip(&want).filter(|(x, y)| **y == x.next_up());
+        let down = xs.iter().zip(&want).filter(|(x, y)| **y == x.next_down());
+        let (up, down) = (up.count(), down.count());
+        // All but the one that is 0; as if by a coin.
+        assert_eq!(up + down, xs.len() - 1);
+        assert!(up.abs_diff(down) < 4 * 37, "{up} up, {down} down");
+        for isa in Isa::available() {
+            assert!(jittered(isa, &xs, 1) == want, "{}", isa.name());
+        }
+    }
+
+    #[test]
+    fn seed_layer_position_and_column_decide() {
+        let same = |a: &[f32], b: &[f32]| a.iter().zip(b).filter(|(a, b)| a == b).count();
+        let isa = Isa::detect();
+        let ones = vec![1.0; 2 * WIDTH];
+        let x = jittered(isa, &ones, of_layer(1, 0));
+        for seed in [of_layer(2, 0), of_layer(1, 1), of_layer(0, 1)] {
+            let half = same(&x, &jittered(isa, &ones, seed));
+            assert!((100..200).contains(&half), "{half} of 300 the same");
+        }
+        let (first, second) = x.split_at(WIDTH);
+        assert!((50..100).contains(&same(first, second)));
+        assert!((50..100).contains(&same(&x[..64], &x[64..128]).wrapping_mul(2)));
+        // A row alone is jittered as among others.
+        assert_eq!(jittered(isa, &ones[..WIDTH], of_layer(1, 0)), first);
+    }
+
+    #[test]
+    fn numbers_stay_numbers() {
+        let tiny = f32::from_bits(1);
+        let xs = [
+            0.0,
+            -0.0,
+            f32::MAX,
+            f32::MIN,
+            tiny,
+            -tiny,
+            f32::NAN,
+            f32::INFINITY,
+        ];
+        for seed in 0..64 {
+            let mut out = xs;
+            apply(Isa::detect(), &mut out, xs.len(), seed);
+            assert!(out[..6].iter().all(|x| x.is_finite()), "{out:?}");
+            assert!(out[0].to_bits() == 0 && out[1].to_bits() == 1 << 31);
+            assert!(out[6].is_nan() && out[7] >= f32::MAX);
+        }
+    }
+}

@@ -269,8 +269,10 @@ fn judge(d: &Difference, gate: Gate, noise_floor: &Result<f64, String>) -> (Verd
         sigma: d.gate_sigma(),
         adjusted_p: d.adjusted_p,
     };
-    // A bound in the unit of the floor, and tighter than it, was meant.
-    let below = noise_floor.is_some_and(|floor| d.delta_ln_ppl.abs() <= floor);
+    // What does not differ passes; a bound on ln PPL that is tighter than the floor
+    // was meant.
+    let size = d.delta_ln_ppl.abs();
+    let below = size > 0.0 && noise_floor.is_some_and(|floor| size <= floor);
     if below && gate.max_delta_breach(measured).is_none() {
         return (Verdict::BelowNoiseFloor, String::new());
     }

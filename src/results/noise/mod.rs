@@ -8,15 +8,15 @@ use std::str::FromStr;
 
 mod file;
 mod shift;
-mod text;
 #[cfg(test)]
 mod tests;
+mod text;
 
 use super::csv_file::CsvError;
 use super::row::ResultRow;
 use crate::stats::root_mean_square;
 
-pub use shift::Shift;
+pub use shift::{Shift, shift_of_means};
 
 /// A change of the arithmetic, or of how it is batched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -366,4 +366,73 @@ mod tests {
             }
         }
     }
+
+    /// Blocks of 16 terms from the last one down, in plain loops.
+    fn descending_sum(x: &[f32], w: &[f32]) -> f32 {
+        let mut total = 0.0;
+        for (x, w) in x.rchunks(K_BLOCK).zip(w.rchunks(K_BLOCK)) {
+            let terms = x.iter().zip(w).rev();
+            total += terms.fold(0.0, |s, (x, w)| x.mul_add(*w, s));
+        }
+        total
+    }
+
+    #[test]
+    fn reversed_terms_are_summed_from_the_last_to_the_first() {
+        let mut moved = 0;
+        for (n_rows, n_in, n_out) in [(1, 1, 1), (3, 5, 7), (14, 256, 32), (17, 301, 70)] {
+            let (x, w) = (random(n_rows * n_in, 7), random(n_out * n_in, 8));
+            let ascending = packed(&w, n_in, n_out);
+            let mut descending = packed(&w, n_in, n_out);
+            descending.reverse_terms();
+            for isa in Isa::available() {
+                let run = |w: &Packed| {
+                    let mut out = vec![f32::NAN; n_rows * n_out];
+                    multiply(isa, Product::full(&x, n_rows, w), &mut out, n_out);
+                    out
+                };
+                let (forth, back) = (run(&ascending), run(&descending));
+                for (i, got) in back.iter().enumerate() {
+                    let (r, o) = (i / n_out, i % n_out);
+                    let want = descending_sum(&x[r * n_in..][..n_in], &w[o * n_in..][..n_in]);
+                    assert_eq!(*got, want, "{} [{r},{o}]", isa.name());
+                }
+                moved += forth.iter().zip(&back).filter(|(a, b)| a != b).count();
+                let mut wide = [(); 2].map(|()| vec![f32::NAN; n_rows * n_out]);
+                multiply_wide(isa, &x, &ascending, &mut wide[0]);
+                multiply_wide(isa, &x, &descending, &mut wide[1]);
+                let apart = |(a, b): (&f32, &f32)| (a - b).abs() > 1e-6 * a.abs();
+                assert!(!wide[0].iter().zip(&wide[1]).any(apart));
+            }
+            // Twice is not at all.
+            descending.reverse_terms();
+            assert!(descending.data == ascending.data);
+        }
+        assert!(moved > 100, "{moved}");
+    }
+
+    /// As attention takes it: some terms of all, rows with gaps.
+    #[test]
+    fn reversed_terms_of_a_part() {
+        let (n_rows, n_in, n_out, k) = (5, 90, 40, (32, 77));
+        let (stride, n_k) = (64, k.1 - k.0);
+        let (x, w) = (random(n_rows * stride, 9), random(n_out * n_in, 10));
+        let mut packed = packed(&w, n_in, n_out);
+        packed.reverse_terms();
+        let product = Product {
+            x: &x,
+            x_stride: stride,
+            n_rows,
+            w: &packed,
+            k,
+            panels: (0, 2),
+        };
+        let mut out = vec![f32::NAN; n_rows * n_out];
+        multiply(Isa::detect(), product, &mut out, n_out);
+        for (i, got) in out.iter().enumerate() {
+            let (r, o) = (i / n_out, i % n_out);
+            let want = descending_sum(&x[r * stride..][..n_k], &w[o * n_in + k.0..][..n_k]);
+            assert_eq!(*got, want, "[{r},{o}]");
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! Against plain integers, and against ggml: `tests/fixtures/make_q8.py` wrote the
 //! expected values and says how.
 
-use super::activations::OFFSET;
 use super::super::math;
+use super::activations::OFFSET;
 use super::*;
 
 const EXPECTED: &str = include_str!("../../../../tests/fixtures/q8/expected.tsv");

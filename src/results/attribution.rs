@@ -1,0 +1,103 @@
+//! What a residual is made of.
+
+use std::path::PathBuf;
+
+use super::noise::Shift;
+use super::render::{one_line, signed, size};
+use crate::stats::Estimate;
+
+/// One change, by itself or with others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Effect {
+    pub name: String,
+    /// Δ ln PPL against the run as it is, its error clustered by window.
+    pub delta: Estimate,
+    /// RMS of the NLL differences; `None` where other targets are scored.
+    pub rms: Option<f64>,
+    /// The reference against the run with this change; `None` without a reference,
+    /// and where other targets are scored.
+    pub residual: Option<Shift>,
+}
+
+/// The effects on one run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attribution {
+    pub key: String,
+    pub windows: usize,
+    pub scored_tokens: usize,
+    /// Another engine's NLLs, and how far they are from the run as it is.
+    pub reference: Option<(PathBuf, Shift)>,
+    pub effects: Vec<Effect>,
+}
+
+/// The share of the mean square of `before` that is gone in `after`.
+fn explained(before: &Shift, after: &Shift) -> Option<f64> {
+    (before.rms > 0.0).then(|| 1.0 - (after.rms / before.rms).powi(2))
+}
+
+impl Attribution {
+    /// A table for a terminal of 100 columns.
+    pub fn to_text(&self) -> String {
+        let mut out = format!(
+            "{}\n    {} tokens in {} windows\n",
+            one_line(&self.key),
+            self.scored_tokens,
+            self.windows
+        );
+        let mut lines = vec![["", "Δ ln PPL", "RMS Δ NLL"].map(str::to_owned).to_vec()];
+        if let Some((path, before)) = &self.reference {
+            out += &format!("    reference: {}\n", path.display());
+            let header = ["left: Δ ln PPL", "RMS Δ NLL", "explained"];
+            lines[0].extend(header.map(str::to_owned));
+            let mut line = vec!["(as it is)".to_owned(), String::new(), String::new()];
+            line.extend([plus_minus(before.mean, before.se), size(before.rms)]);
+            line.push(String::new());
+            lines.push(line);
+        }
+        for e in &self.effects {
+            let mut line = vec![
+                e.name.clone(),
+                plus_minus(e.delta.value, e.delta.se),
+                e.rms.map_or_else(|| "-".to_owned(), size),
+            ];
+            if let Some((_, before)) = &self.reference {
+                line.extend(match &e.residual {
+                    Some(after) => [
+                        plus_minus(after.mean, after.se),
+                        size(after.rms),
+                        explained(before, after)
+                            .map_or_else(|| "-".to_owned(), |x| format!("{:.1} %", 100.0 * x)),
+                    ],
+                    None => ["other targets", "-", "-"].map(str::to_owned),
+                });
+            }
+            lines.push(line);
+        }
+        out + &aligned(&lines)
+    }
+}
+
+/// Columns: the first to the left, the others to the right.
+fn aligned(lines: &[Vec<String>]) -> String {
+    let width = |i: usize| {
+        let cells = lines.iter().filter_map(|l| l.get(i));
+        cells.map(|c| c.chars().count()).max().unwrap_or(0)
+    };
+    let mut out = String::new();
+    for line in lines {
+        let mut text = format!("    {:<w$}", line[0], w = width(0));
+        for (i, cell) in line.iter().enumerate().skip(1) {
+            text += &format!("  {cell:>w$}", w = width(i));
+        }
+        out += text.trim_end();
+        out.push('\n');
+    }
+    out
+}
+
+fn plus_minus(x: f64, se: Option<f64>) -> String {
+    match se {
+        Some(se) => format!("{} ± {}", signed(x, 6), size(se)),
+        None => signed(x, 6),
+    }
+}
