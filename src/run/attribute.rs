@@ -115,7 +115,7 @@ impl Attribute<'_> {
             Shift::of_nll(&by_window(m), nll)
         };
 
-        let mut together = (Change::default(), Vec::new());
+        let (mut all, mut in_all) = (Change::default(), Vec::new());
         let mut effects = Vec::new();
         for &cause in self.causes {
             let mut change = Change::default();
@@ -123,9 +123,10 @@ impl Attribute<'_> {
                 reporter.note(spec, &format!("{} is left out: {why}", cause.name()));
                 continue;
             }
-            if let Cause::Component(component) = cause {
-                let _ = apply(component, Some(1), spec, &base, &mut together.0);
-                together.1.push(component.name());
+            if let Cause::Component(component) = cause
+                && apply(component, Some(1), spec, &base, &mut all).is_ok()
+            {
+                in_all.push(component.name());
             }
             reporter.begin(n, of, spec, cause.name());
             let changed = rerun.measure(&base, change, reporter)?;
@@ -136,10 +137,10 @@ impl Attribute<'_> {
                 against(&changed),
             )?);
         }
-        if together.1.len() > 1 {
-            let name = format!("{} together", together.1.join(", "));
+        if in_all.len() > 1 {
+            let name = format!("{} together", in_all.join(", "));
             reporter.begin(n, of, spec, &name);
-            let changed = rerun.measure(&base, together.0, reporter)?;
+            let changed = rerun.measure(&base, all, reporter)?;
             effects.push(effect("together", &unchanged, &changed, against(&changed))?);
         }
         let before = against(&unchanged);
