@@ -21,7 +21,7 @@ pub(super) fn tile(isa: Isa, t: Tile, out: &mut [f32], out_stride: usize) {
             // SAFETY: the processor has the instructions, as `isa` proves, and the
             // asserts bound all accesses.
             unsafe { match t.n_rows {
-                $($n => rows::<$n>(n_k, x, t.x_stride, w, out, out_stride),)*
+                $($n => rows::<$n>(n_k, x, t.x_stride, w, out, out_stride, t.adds),)*
                 _ => unreachable!("asserted above"),
             } }
         };
@@ -37,12 +37,19 @@ unsafe fn rows<const N: usize>(
     w: *const f32,
     out: *mut f32,
     out_stride: usize,
+    adds: bool,
 ) {
     const HALF: usize = 16;
     // SAFETY: `k < n_k` and `r < N` stay within the caller's bounds.
     unsafe {
         for col in (0..PANEL).step_by(HALF) {
             let mut total = [[_mm256_setzero_ps(); 2]; N];
+            if adds {
+                for (r, t) in total.iter_mut().enumerate() {
+                    t[0] = _mm256_loadu_ps(out.add(r * out_stride + col));
+                    t[1] = _mm256_loadu_ps(out.add(r * out_stride + col + 8));
+                }
+            }
             for k0 in (0..n_k).step_by(K_BLOCK) {
                 let mut sum = [[_mm256_setzero_ps(); 2]; N];
                 for k in k0..n_k.min(k0 + K_BLOCK) {

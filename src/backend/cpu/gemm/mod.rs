@@ -174,18 +174,75 @@ fn multiply_in_order(isa: Isa, p: Product, out: &mut [f32], out_stride: usize) {
     assert!(p.k.1 <= p.w.n_in && n_cols <= out_stride);
     assert!(p.x.len() >= (p.n_rows - 1) * p.x_stride + n_k);
     assert!(out.len() >= (p.n_rows - 1) * out_stride + n_cols);
-    for (i, panel) in (p.panels.0..p.panels.1).enumerate() {
+    let cut = Cut::of(n_k);
+    for panels in runs(p.panels, cut.panels) {
+        for (row, to) in runs((0, p.n_rows), cut.rows) {
+            for k in runs(p.k, cut.terms) {
+                let part = Product {
+                    x: &p.x[row * p.x_stride + (k.0 - p.k.0)..],
+                    n_rows: to - row,
+                    k,
+                    panels,
+                    ..p
+                };
+                let col = (panels.0 - p.panels.0) * PANEL;
+                let out = &mut out[row * out_stride + col..];
+                multiply_part(isa, part, k.0 > p.k.0, out, out_stride);
+            }
+        }
+    }
+}
+
+/// How a product is cut so that what it reads again and again is in a cache. The
+/// cuts change no bit: totals go on where the terms before have left them.
+struct Cut {
+    /// Terms whose rows and panels stay in the L2 cache; whole blocks of them.
+    terms: usize,
+    /// Rows that meet the panels one after the other: whole tiles of all kernels.
+    rows: usize,
+    /// Panels that stay in the L3 cache while the rows pass.
+    panels: usize,
+}
+
+impl Cut {
+    fn of(n_k: usize) -> Self {
+        const ROW_BYTES: usize = 384 << 10;
+        const PANEL_BYTES: usize = 8 << 20;
+        const MOST_TERMS: usize = 2048;
+        const TILES: usize = 7 * 3;
+        let runs = n_k.div_ceil(MOST_TERMS).max(1);
+        let terms = n_k.div_ceil(runs).next_multiple_of(K_BLOCK).max(K_BLOCK);
+        Self {
+            terms,
+            rows: (ROW_BYTES / (terms * TILES * size_of::<f32>())).max(2) * TILES,
+            panels: (PANEL_BYTES / (n_k.max(1) * PANEL * size_of::<f32>())).max(1),
+        }
+    }
+}
+
+/// Cuts a range into runs of at most `most`.
+fn runs((from, to): (usize, usize), most: usize) -> impl Iterator<Item = (usize, usize)> {
+    (from..to)
+        .step_by(most)
+        .map(move |start| (start, (start + most).min(to)))
+}
+
+/// A part of a product, whose first output is the first of `out`; it `adds` to the
+/// totals there.
+fn multiply_part(isa: Isa, p: Product, adds: bool, out: &mut [f32], out_stride: usize) {
+    let n_k = p.k.1 - p.k.0;
+    for panel in p.panels.0..p.panels.1 {
         let start = (panel * p.w.n_in + p.k.0) * PANEL;
         let w = &p.w.data[start..start + n_k * PANEL];
-        let col = i * PANEL;
-        let width = PANEL.min(n_cols - col);
+        let width = PANEL.min(p.w.n_out - panel * PANEL);
         let tile = Tile {
             x: p.x,
             x_stride: p.x_stride,
             n_rows: p.n_rows,
             w,
+            adds,
         };
-        let out = &mut out[col..];
+        let out = &mut out[(panel - p.panels.0) * PANEL..];
         match isa.level() {
             Level::Portable => portable::panel(tile, out, out_stride, width),
             #[cfg(target_arch = "x86_64")]
@@ -221,6 +278,8 @@ struct Tile<'a> {
     x_stride: usize,
     n_rows: usize,
     w: &'a [f32],
+    /// Whether the totals begin with what is in the output.
+    adds: bool,
 }
 
 /// Cuts a panel's share into runs of at most `rows` rows for a kernel that always
@@ -248,6 +307,11 @@ fn in_tiles(
             continue;
         }
         let mut whole = [0.0f32; MOST_ROWS * PANEL];
+        if t.adds {
+            for (i, row) in whole.chunks_exact_mut(PANEL).take(part.n_rows).enumerate() {
+                row[..width].copy_from_slice(&out[i * out_stride..][..width]);
+            }
+        }
         kernel(part, &mut whole, PANEL);
         for (i, row) in whole.chunks_exact(PANEL).take(part.n_rows).enumerate() {
             out[i * out_stride..][..width].copy_from_slice(&row[..width]);
@@ -293,6 +357,7 @@ mod tests {
             (14, 256, 32),
             (29, 600, 70),
             (45, 257, 96),
+            (45, 4200, 70),
         ] {
             let x = random(n_rows * n_in, 1);
             let w = random(n_out * n_in, 2);
