@@ -1,7 +1,7 @@
 //! `cargo bench --bench end_to_end -- MODEL CORPUS [CONTEXT [WINDOWS [ROUNDS]]]`
 //!
-//! Tokens per second of a perplexity run, ours and llama.cpp's in turn in one
-//! run (A B A B …), medians and their ratio. The peer is the binary that
+//! Tokens per second of a perplexity run: ours, exact and in 8 bits, and llama.cpp's
+//! in turn in one run (A B C A B C …), medians and their ratios. The peer is the binary that
 //! `LLAMA_PERPLEXITY` names, else llama-cpp-python in the Python that
 //! `LLAMA_PYTHON` names; without either ours is measured alone and no ratio is
 //! claimed.
@@ -9,6 +9,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use pplx::backend::Numerics;
 use pplx::corpus::{DEFAULT_CHUNK, tokenize_file};
 use pplx::eval::{Geometry, Limits};
 use pplx::plan::Placement;
@@ -48,17 +49,23 @@ fn main() {
         "{}, context {}, {} windows, {} threads",
         job.model, job.n_ctx, job.windows, job.threads
     );
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    const NUMERICS: [Numerics; 2] = [Numerics::Exact, Numerics::Q8];
+    let (mut ours, mut theirs) = ([Vec::new(), Vec::new()], Vec::new());
     for _ in 0..rounds {
-        ours.push(pplx(&job));
-        println!("  pplx       {:8.1} tokens/s", ours[ours.len() - 1]);
+        for (numerics, ours) in NUMERICS.into_iter().zip(&mut ours) {
+            let rate = pplx(&job, numerics);
+            ours.push(rate);
+            println!("  pplx {numerics:5} {rate:8.1} tokens/s");
+        }
         if let Some(rate) = llama_cpp(&job) {
             theirs.push(rate);
             println!("  llama.cpp  {rate:8.1} tokens/s");
         }
     }
-    let ours = median(ours);
-    println!("pplx median {ours:.1} tokens/s");
+    let ours = ours.map(median);
+    for (numerics, rate) in NUMERICS.into_iter().zip(ours) {
+        println!("pplx {numerics} median {rate:.1} tokens/s");
+    }
     if let Some(mib) = peak_rss_mib() {
         println!("pplx peak memory {mib:.0} MiB");
     }
@@ -67,7 +74,9 @@ fn main() {
     } else {
         let theirs = median(theirs);
         println!("llama.cpp median {theirs:.1} tokens/s");
-        println!("ratio {:.2}", ours / theirs);
+        for (numerics, rate) in NUMERICS.into_iter().zip(ours) {
+            println!("ratio of {numerics} {:.2}", rate / theirs);
+        }
     }
 }
 
@@ -77,8 +86,9 @@ fn median(mut xs: Vec<f64>) -> f64 {
 }
 
 /// The model is loaded and the corpus tokenized before the clock starts.
-fn pplx(job: &Job) -> f64 {
+fn pplx(job: &Job, numerics: Numerics) -> f64 {
     let loaded = LoadedModel::open(Path::new(&job.model), &Options::default(), job.threads)
+        .and_then(|loaded| loaded.with_numerics(numerics))
         .unwrap_or_else(|e| panic!("{e}"));
     let tokenizer = loaded.tokenizer().unwrap_or_else(|e| panic!("{e}"));
     let tokens = tokenize_file(Path::new(&job.corpus), tokenizer, DEFAULT_CHUNK)

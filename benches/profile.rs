@@ -1,4 +1,4 @@
-//! `cargo bench --bench profile -- MODEL CORPUS [WINDOWS_OF_512]`
+//! `cargo bench --bench profile -- MODEL CORPUS [WINDOWS_OF_512 [NUMERICS]]`
 //!
 //! Where the time of a run goes, at contexts 256, 512 and 2048: the shares of all
 //! threads' time by what is computed, as a Markdown table.
@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::time::Instant;
 
+use pplx::backend::Numerics;
 use pplx::backend::cpu::Part;
 use pplx::corpus::{DEFAULT_CHUNK, tokenize_file};
 use pplx::eval::{Geometry, Limits};
@@ -21,17 +22,24 @@ fn main() {
         .filter(|a| a != "--bench")
         .collect();
     let [model, corpus, rest @ ..] = args.as_slice() else {
-        eprintln!("usage: profile MODEL CORPUS [WINDOWS_OF_512]");
+        eprintln!("usage: profile MODEL CORPUS [WINDOWS_OF_512 [exact|q8]]");
         return;
     };
     let windows: usize = rest
         .first()
         .map_or(32, |s| s.parse().expect("a number of windows"));
+    let numerics = match rest.get(1).map(String::as_str) {
+        None | Some("exact") => Numerics::Exact,
+        Some("q8") => Numerics::Q8,
+        Some(other) => panic!("unknown numerics {other}"),
+    };
     let (model, corpus) = (Path::new(model), Path::new(corpus));
     let mut columns = Vec::new();
     let mut speeds = Vec::new();
     for n_ctx in CONTEXTS {
-        let loaded = LoadedModel::open(model, &Options::default(), 0).expect("a model");
+        let loaded = LoadedModel::open(model, &Options::default(), 0)
+            .and_then(|loaded| loaded.with_numerics(numerics))
+            .expect("a model");
         let tokenizer = loaded.tokenizer().expect("a tokenizer");
         let tokens = tokenize_file(corpus, tokenizer, DEFAULT_CHUNK).expect("a corpus");
         let settings = Settings {
@@ -56,7 +64,7 @@ fn main() {
         speeds.push(m.evaluated as f64 / start.elapsed().as_secs_f64());
         columns.push(loaded.cpu.times());
     }
-    println!("{}", model.display());
+    println!("{}, {numerics}", model.display());
     println!("| | {} |", CONTEXTS.map(|n| n.to_string()).join(" | "));
     println!("| --- |{}", " --- |".repeat(CONTEXTS.len()));
     for part in Part::ALL {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::eval::GeometryError;
-use crate::gguf::{GgufWriter, Value};
+use crate::gguf::{BlockType, GgufWriter, Value};
 
 /// A project folder with `experiments/x.toml`, models and corpora. Paths in the
 /// experiment resolve against it, since the tests' working folder lacks them.
@@ -199,8 +199,8 @@ fn refusals() {
         ),
         (
             "[\"auto\"]",
-            "[\"cpu\"]\nnumerics = [\"q8\"]",
-            "7:13: run a/t.txt/256/sw-s256-p129/cpu/q8: numerics 'q8' is not available",
+            "[\"cpu\"]\nnumerics = [\"f16\"]",
+            "7:13: run a/t.txt/256/sw-s256-p129/cpu/f16: numerics 'f16' is not available",
         ),
         (
             "[256]",
@@ -461,4 +461,41 @@ proptest! {
         let other = project.keys(&text(&reversed(&contexts), &reversed(&modes), &reversed(&corpora), ["b", "a"]));
         prop_assert_eq!(keys, other.into_iter().collect::<HashSet<_>>());
     }
+}
+
+#[test]
+fn numerics_that_the_weights_have_no_products_for_are_refused() {
+    let project = Project::new();
+    let text = |numerics: &str| {
+        format!(
+            "name = \"x\"\n[sweep]\ncorpora = [\"c/t.txt\"]\ncontexts = [256]\n\
+             numerics = [{numerics}]\n[[models]]\npath = \"m/k.gguf\"\n"
+        )
+    };
+    let model = |ty: BlockType| {
+        GgufWriter::new("llama")
+            .meta("llama.block_count", Value::U32(1))
+            .meta("llama.embedding_length", Value::U32(256))
+            .f32_tensor("token_embd.weight", &[256, 1], &[0.0; 256])
+            .tensor(
+                "blk.0.ffn_up.weight",
+                &[256, 1],
+                ty,
+                vec![0; ty.block_bytes()],
+            )
+            .write(project.path().join("m/k.gguf"))
+            .unwrap();
+    };
+    model(BlockType::Q4_K);
+    let both = project.keys(&text("\"exact\", \"q8\""));
+    assert_eq!(both.len(), 2);
+    assert!(both[1].ends_with("/q8"), "{both:?}");
+    model(BlockType::Q8_K);
+    assert_eq!(project.keys(&text("\"exact\"")).len(), 1);
+    let error = project.plan(&text("\"exact\", \"q8\"")).unwrap_err();
+    let expected = "numerics 'q8' has no product for the weights of type Q8_K in 'k'; use";
+    assert!(
+        error.contains("5:22: ") && error.contains(expected),
+        "{error}"
+    );
 }

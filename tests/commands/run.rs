@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use pplx::gguf::Value;
+use pplx::gguf::{BlockType, Value};
 use pplx::results::{TablePaths, Tables};
 
 use crate::project::{Line, Project, number};
@@ -410,4 +410,53 @@ fn reference_rows_join_and_near_misses_are_said() {
     let expected = format!("reference row has 2 windows, this run {}", near["windows"]);
     assert_eq!(near["ref_note"], expected);
     assert_eq!(row(&project, GEMMA_32)["ref_note"], "");
+}
+
+/// Numerics are runs of their own: neither takes the other's model or row.
+#[test]
+fn numerics_side_by_side() {
+    let project = Project::new();
+    let model = Tiny::wide_llama().quantized(BlockType::Q4_1);
+    model.write(project.path("m/wide.gguf")).unwrap();
+    let experiment = |numerics: &str| {
+        format!(
+            "name = \"x\"\n[sweep]\ncorpora = [\"c/t.txt\"]\ncontexts = [32]\n\
+             placements = [\"cpu\", {{ device = \"cpu\", layers_per_window = 1, cycle = true }}]\n\
+             numerics = [{numerics}]\n[[models]]\npath = \"m/wide.gguf\"\n"
+        )
+    };
+    project.write(FILE, &experiment("\"exact\", \"q8\""));
+    project.pplx(&["run", FILE]).good();
+    let ppl = |numerics: &str| {
+        let rows = project.lines(TABLE);
+        let mut rows = rows.into_iter().filter(|r| r["numerics"] == numerics);
+        let [a, b] = [rows.next(), rows.next()].map(Option::unwrap);
+        assert_eq!(a["ppl"], b["ppl"], "a cycle changes no bit");
+        number(&a, "ppl")
+    };
+    let (exact, q8) = (ppl("exact"), ppl("q8"));
+    let delta = (q8 / exact).ln().abs();
+    assert!((1e-6..1e-2).contains(&delta), "{exact} and {q8}");
+
+    for (numerics, want) in [("exact", exact), ("q8", q8)] {
+        let arguments = [
+            "score",
+            "m/wide.gguf",
+            "-f",
+            "c/t.txt",
+            "-c",
+            "32",
+            "--json",
+        ];
+        let out = project.pplx(&[&arguments[..], &["--numerics", numerics]].concat());
+        let json: serde_json::Value = serde_json::from_str(&out.good()).unwrap();
+        assert_eq!(json["numerics"], numerics);
+        let ppl = json["ppl"].as_f64().unwrap();
+        assert!((ppl - want).abs() < 1e-12 * want, "{numerics}");
+    }
+    // In the other order, by another cache.
+    project.write(FILE, &experiment("\"q8\", \"exact\""));
+    let table = project.read(TABLE);
+    project.pplx(&["run", FILE]).good();
+    assert_eq!(project.read(TABLE), table);
 }

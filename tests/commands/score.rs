@@ -77,6 +77,7 @@ fn text_has_the_same_figures() {
     );
     assert!(text.contains(&ppl), "{ppl}\n{text}");
     assert!(text.contains("in 3 windows"), "{text}");
+    assert!(text.contains("\nnumerics  exact\n"), "{text}");
     assert!(
         text.contains("BOS (1) in place of each window's first"),
         "{text}"

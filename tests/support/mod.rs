@@ -2,6 +2,7 @@
 //! helper is used in each.
 #![allow(dead_code)]
 
+pub mod quantize;
 pub mod tiny;
 
 use std::io::Write;

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pplx::backend::cpu::{CpuModel, Isa};
-use pplx::gguf::{Array, Gguf, GgufWriter, Value};
+use pplx::gguf::{Array, BlockType, Gguf, GgufWriter, Value};
 use pplx::model::{Model, ModelError};
+
+use super::quantize::encode;
 
 /// `(name, dims with the contiguous one first, values)`.
 pub type Tensor = (String, Vec<u64>, Vec<f32>);
@@ -115,7 +117,16 @@ impl Tiny {
 
     /// Three layers, four query heads on two KV heads, a separate output head.
     pub fn llama() -> Self {
-        let (d, head, n_ff, n_layer) = (16, 8, 24, 3);
+        Self::llama_of([16, 8, 24, 3], [0.6, 0.7])
+    }
+
+    /// As [`Self::llama`], of two layers and wide enough for every block type.
+    pub fn wide_llama() -> Self {
+        Self::llama_of([256, 64, 256, 2], [0.15, 0.1])
+    }
+
+    fn llama_of([d, head, n_ff, n_layer]: [u64; 4], [layers, output]: [f32; 2]) -> Self {
+        let n_layer = n_layer as u32;
         let mut tiny = Self::new("llama", n_layer, d as u32, n_ff as u32)
             .set("attention.head_count", Value::U32(4))
             .set("attention.head_count_kv", Value::U32(2))
@@ -128,10 +139,10 @@ impl Tiny {
         for i in 0..n_layer {
             add.norm(&format!("blk.{i}.attn_norm.weight"), d);
             add.norm(&format!("blk.{i}.ffn_norm.weight"), d);
-            add.layer(i, d, 4 * head, 2 * head, n_ff);
+            add.layer(i, d, [4 * head, 2 * head], n_ff, layers);
         }
         add.norm("output_norm.weight", d);
-        add.weights("output.weight", &[d, n_vocab], 0.7);
+        add.weights("output.weight", &[d, n_vocab], output);
         tiny
     }
 
@@ -162,7 +173,7 @@ impl Tiny {
             for part in ["attn_q_norm", "attn_k_norm"] {
                 add.norm(&format!("blk.{i}.{part}.weight"), head);
             }
-            add.layer(i, d, 2 * head, head, n_ff);
+            add.layer(i, d, [2 * head, head], n_ff, 0.6);
         }
         add.norm("output_norm.weight", d);
         tiny
@@ -225,6 +236,22 @@ impl Tiny {
         }
         for (name, dims, values) in &self.tensors {
             writer.f32_tensor(name, dims, values);
+        }
+        writer
+    }
+
+    /// As [`Self::writer`], with all matrices but the embedding in blocks of `ty`.
+    pub fn quantized(&self, ty: BlockType) -> GgufWriter {
+        let mut writer = GgufWriter::new(self.architecture);
+        for (key, value) in &self.meta {
+            writer.meta(key, value.clone());
+        }
+        for (name, dims, values) in &self.tensors {
+            if dims.len() == 2 && name != "token_embd.weight" {
+                writer.tensor(name, dims, ty, encode(ty, values));
+            } else {
+                writer.f32_tensor(name, dims, values);
+            }
         }
         writer
     }
@@ -307,7 +334,7 @@ impl<'a> Adder<'a> {
         self.tiny.tensors.push((name.into(), vec![len], values));
     }
 
-    fn layer(&mut self, i: u32, d: u64, q: u64, kv: u64, n_ff: u64) {
+    fn layer(&mut self, i: u32, d: u64, [q, kv]: [u64; 2], n_ff: u64, size: f32) {
         for (part, n_in, n_out) in [
             ("attn_q", d, q),
             ("attn_k", d, kv),
@@ -317,7 +344,7 @@ impl<'a> Adder<'a> {
             ("ffn_up", d, n_ff),
             ("ffn_down", n_ff, d),
         ] {
-            self.weights(&format!("blk.{i}.{part}.weight"), &[n_in, n_out], 0.6);
+            self.weights(&format!("blk.{i}.{part}.weight"), &[n_in, n_out], size);
         }
     }
 }

@@ -17,6 +17,8 @@ enum LoadedQuery<'m> {
     LowRank(LoadedLinear<'m>, &'m Norm, LoadedLinear<'m>),
 }
 
+// A few values a layer: boxes would only cost readers.
+#[allow(clippy::large_enum_variant)]
 enum LoadedKv<'m> {
     Absorbed {
         k: Vec<LoadedLinear<'m>>,
