@@ -12,7 +12,8 @@ use crate::run::Sweep;
 #[derive(clap::Args)]
 #[command(
     after_help = "Writes RESULTS/NAME.csv and NAME.windows.csv (the same bytes for the same \
-inputs; commit them) and NAME.timing.csv (do not). NAME is the experiment's.\n\
+inputs; commit them), NAME.timing.csv and the records of every token in .records/NAME (do not). \
+NAME is the experiment's.\n\
 Ctrl-C ends the run that is on its way and keeps the finished ones: --resume goes on from there. \
 A second Ctrl-C kills at once.\n\
 Exit codes: 0 all runs have figures; 1 a run failed; 2 usage or configuration error; 130 \

@@ -90,6 +90,7 @@ files = ["r.csv"]
 [gate]
 max_delta_pct = 0.1
 max_sigma = 3
+significance = 0.05
 "#,
         &[],
     )
@@ -133,6 +134,7 @@ max_sigma = 3
     assert_eq!(x.corpora[0].value.source, ["https://example.org/n.txt"]);
     assert!(x.excludes[0].value.context.as_ref().unwrap().matches("256"));
     assert_eq!(x.gate.max_sigma, Some(3.0));
+    assert_eq!(x.gate.significance, Some(0.05));
     assert_eq!(x.reference_files[0].value, "r.csv");
 }
 
@@ -259,6 +261,11 @@ fn mistakes_are_located() {
             "path = \"m.gguf\"",
             "path = \"m.gguf\"\n[gate]\nmax_sigma = -1",
             "x.toml:8:13: 'max_sigma' must be from 0 up, found -1",
+        ),
+        (
+            "path = \"m.gguf\"",
+            "path = \"m.gguf\"\n[gate]\nsignificance = 5",
+            "x.toml:8:16: 'significance' must be between 0 and 1, found 5",
         ),
         (
             "path = \"m.gguf\"",

@@ -5,3 +5,4 @@ mod noise;
 mod records;
 mod support;
 mod tables;
+mod verdicts;
