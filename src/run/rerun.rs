@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::measure::{Control, Measurement, Observation, Settings, measure};
 use super::sweep::{Cache, RunError, settings};
 use crate::backend::cpu::no_product;
-use crate::backend::{Numerics, Variation};
+use crate::backend::{Device, Numerics, Variation};
 use crate::corpus::CorpusTokens;
 use crate::eval::{Feed, Geometry};
 use crate::fetch::Progress;
@@ -62,6 +62,11 @@ impl Rerun<'_> {
     pub fn base(&mut self, provenance: &mut Provenance) -> Result<Base, RunError> {
         let arithmetic = (self.spec.numerics, Variation::default());
         let (loaded, tokens) = self.cache.get(self.spec, arithmetic, self.n_threads)?;
+        let partition = self.spec.placement.partition(loaded.model.n_layer());
+        let mut devices = partition.spans().iter().map(|span| span.device);
+        if let Some(other) = devices.find(|&d| d != Device::Cpu) {
+            return Err(RunError::NotVaried(other));
+        }
         let types = loaded.model.gguf.tensors().iter().map(|t| t.ty);
         Ok(Base {
             settings: settings(self.spec, loaded, &tokens, provenance)?,

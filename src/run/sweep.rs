@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::host::{Clock, host_name, peak_rss_mib};
 use super::input::{InputError, LoadedModel, model_type};
 use super::measure::{Control, MeasureError, Measurement, Observation, Settings, measure};
-use crate::backend::{Numerics, Variation};
+use crate::backend::{Device, Numerics, Variation};
 use crate::corpus::{CorpusError, CorpusTokens, DEFAULT_CHUNK, TokenCache, ids_sha256};
 use crate::eval::EvalError;
 use crate::fetch::{
@@ -86,6 +86,8 @@ pub(super) enum RunError {
     Measure(#[from] MeasureError),
     #[error("the model asks for BOS, but its metadata names none")]
     NoBos,
+    #[error("the arithmetic of {0} cannot be varied, that of the CPU can: take placement 'cpu'")]
+    NotVaried(Device),
 }
 
 impl RunError {
