@@ -48,7 +48,7 @@ fn run(
 }
 
 fn nll(scores: &[WindowScore]) -> Vec<f64> {
-    scores.iter().flat_map(|s| s.nll.iter().copied()).collect()
+    scores.iter().flat_map(WindowScore::nll).collect()
 }
 
 #[test]

@@ -266,7 +266,7 @@ fn models_that_cannot_be_scored() {
     assert_eq!(
         ended.bad(1),
         "pplx: layer 2 yields a value that is not finite (NaN or infinite), first in window 0 at \
-         position 0: the weights or the arithmetic are broken there, so there is no perplexity\n"
+         position 16: the weights or the arithmetic are broken there, so there is no perplexity\n"
     );
     assert!(!project.path("nll.csv").exists());
 }

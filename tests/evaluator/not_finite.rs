@@ -43,10 +43,12 @@ const BAD: [f32; 3] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
 #[test]
 fn a_weight_of_a_layer() {
     for layer in 0..3 {
+        // Of the last layer only the rows are looked at that predict a target.
+        let position = if layer == 2 { 8 } else { 0 };
         for part in ["attn_q", "attn_v", "attn_output", "ffn_up", "ffn_down"] {
             let name = format!("blk.{layer}.{part}.weight");
             let tiny = Tiny::llama().edit(&name, |w| w[3] = f32::NAN);
-            assert_located(&name, &tiny, 0, 0, Stage::Layer(layer));
+            assert_located(&name, &tiny, 0, position, Stage::Layer(layer));
         }
     }
     let tiny = Tiny::gemma3().edit("blk.1.post_ffw_norm.weight", |w| w[2] = f32::INFINITY);

@@ -102,12 +102,12 @@ fn target_logits(
         .try_for_each_init(
             || vec![0.0f32; PANEL * PANEL],
             |products, ((own, rows), targets)| {
-                let ids: Vec<usize> = targets.iter().map(|t| t.id as usize).collect();
-                let w = Weight::gather(source, &head.weight, &ids)?;
-                let products = &mut products[..own.len() * own.len()];
-                w.multiply(isa, rows, products);
+                let ids = targets.iter().map(|t| t.id as usize);
+                let w = Weight::gather(source, &head.weight, ids.clone())?;
+                let n = own.len();
+                w.multiply(isa, rows, &mut products[..n * n]);
                 // Row i against target i.
-                let diagonal = products.iter().step_by(own.len() + 1);
+                let diagonal = products.iter().step_by(n + 1);
                 for ((own, x), id) in own.iter_mut().zip(diagonal).zip(ids) {
                     *own = *x;
                     if let Some(bias) = &head.bias {

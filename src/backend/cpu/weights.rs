@@ -21,6 +21,25 @@ pub(super) struct Source<'a> {
     pub variation: Variation,
 }
 
+impl Source<'_> {
+    /// How a matrix is multiplied in integers; `None` for in f32.
+    fn support(self, matrix: &Matrix) -> Result<Option<q8::Kind>, BackendError> {
+        match (self.numerics, Support::of(matrix.ty)) {
+            (Numerics::Exact, _) | (Numerics::Q8, Support::F32) => Ok(None),
+            (Numerics::Q8, Support::Integers(kind)) => Ok(Some(kind)),
+            (Numerics::Q8, Support::None) => Err(BackendError::NoIntegerProduct(matrix.ty)),
+        }
+    }
+
+    /// The same matrix, its terms in the order in which they are to be summed.
+    fn ordered(self, mut packed: Packed) -> Packed {
+        if self.variation.order == SumOrder::Descending {
+            packed.reverse_terms();
+        }
+        packed
+    }
+}
+
 /// A loaded matrix.
 pub(super) enum Weight {
     F32(Packed),
@@ -30,28 +49,44 @@ pub(super) enum Weight {
 impl Weight {
     /// Decodes a matrix into panels, on all threads.
     pub fn load(source: Source, matrix: &Matrix) -> Result<Self, BackendError> {
-        Self::of_rows(source, matrix, matrix.n_out, |row| row)
+        Ok(match source.support(matrix)? {
+            None => Self::F32(source.ordered(packed(source, matrix)?)),
+            Some(kind) => Self::Integers(integers(source, matrix, kind)?),
+        })
     }
 
-    /// As [`Self::load`], of the rows `ids` alone, in their order.
-    pub fn gather(source: Source, matrix: &Matrix, ids: &[usize]) -> Result<Self, BackendError> {
-        Self::of_rows(source, matrix, ids.len(), |row| ids[row])
-    }
-
-    fn of_rows(
+    /// Decodes the rows `ids` of a matrix into panels, on one thread.
+    pub fn gather(
         source: Source,
         matrix: &Matrix,
-        n_out: usize,
-        row: impl Fn(usize) -> usize + Sync,
+        ids: impl ExactSizeIterator<Item = usize>,
     ) -> Result<Self, BackendError> {
-        let support = match source.numerics {
-            Numerics::Exact => Support::F32,
-            Numerics::Q8 => Support::of(matrix.ty),
-        };
-        Ok(match support {
-            Support::F32 => Self::F32(packed(source, matrix, n_out, row)?),
-            Support::Integers(kind) => Self::Integers(integers(source, matrix, kind, n_out, row)?),
-            Support::None => return Err(BackendError::NoIntegerProduct(matrix.ty)),
+        let n_in = matrix.n_in;
+        let blocks = matrix.data(source.gguf);
+        let ids: Vec<usize> = ids.collect();
+        Ok(match source.support(matrix)? {
+            None => {
+                let mut rows = vec![0.0f32; ids.len() * n_in];
+                let mut packed = Packed::zeros(n_in, ids.len());
+                for (row, &id) in rows.chunks_exact_mut(n_in).zip(&ids) {
+                    quant::dequantize(matrix.ty, blocks.row(id), row)?;
+                }
+                let panels = packed.panels_mut_serial();
+                for (panel, rows) in panels.zip(rows.chunks(PANEL * n_in)) {
+                    gemm::pack_rows(panel, rows, n_in, n_in);
+                }
+                Self::F32(source.ordered(packed))
+            }
+            Some(kind) => {
+                let mut panels = q8::Panels::zeros(kind, n_in, ids.len());
+                let mut row = q8::RowBuffers::new(kind, n_in);
+                for (mut panel, ids) in panels.panels_mut().into_iter().zip(ids.chunks(PANEL)) {
+                    for (o, &id) in ids.iter().enumerate() {
+                        panel.fill(source.isa, matrix.ty, o, blocks.row(id), &mut row)?;
+                    }
+                }
+                Self::Integers(panels)
+            }
         })
     }
 
@@ -90,52 +125,38 @@ impl Weight {
     }
 }
 
-fn packed(
-    source: Source,
-    matrix: &Matrix,
-    n_out: usize,
-    row: impl Fn(usize) -> usize + Sync,
-) -> Result<Packed, BackendError> {
+fn packed(source: Source, matrix: &Matrix) -> Result<Packed, BackendError> {
     let n_in = matrix.n_in;
     let blocks = matrix.data(source.gguf);
-    let mut packed = Packed::zeros(n_in, n_out);
+    let mut packed = Packed::zeros(n_in, matrix.n_out);
     packed.panels_mut().enumerate().try_for_each_init(
         || vec![0.0f32; PANEL * n_in],
         |rows, (p, panel)| {
-            let n_rows = PANEL.min(n_out - p * PANEL);
+            let n_rows = PANEL.min(matrix.n_out - p * PANEL);
             let rows = &mut rows[..n_rows * n_in];
-            for (i, out) in rows.chunks_exact_mut(n_in).enumerate() {
-                quant::dequantize(matrix.ty, blocks.row(row(p * PANEL + i)), out)?;
+            for (i, row) in rows.chunks_exact_mut(n_in).enumerate() {
+                quant::dequantize(matrix.ty, blocks.row(p * PANEL + i), row)?;
             }
             gemm::pack_rows(panel, rows, n_in, n_in);
             Ok::<(), BackendError>(())
         },
     )?;
-    if source.variation.order == SumOrder::Descending {
-        packed.reverse_terms();
-    }
     Ok(packed)
 }
 
-fn integers(
-    source: Source,
-    matrix: &Matrix,
-    kind: q8::Kind,
-    n_out: usize,
-    row: impl Fn(usize) -> usize + Sync,
-) -> Result<q8::Panels, BackendError> {
+fn integers(source: Source, matrix: &Matrix, kind: q8::Kind) -> Result<q8::Panels, BackendError> {
     let blocks = matrix.data(source.gguf);
-    let mut panels = q8::Panels::zeros(kind, matrix.n_in, n_out);
+    let mut panels = q8::Panels::zeros(kind, matrix.n_in, matrix.n_out);
     panels
         .panels_mut()
         .into_par_iter()
         .enumerate()
         .try_for_each_init(
             || q8::RowBuffers::new(kind, matrix.n_in),
-            |buffers, (p, mut panel)| {
-                for o in 0..PANEL.min(n_out - p * PANEL) {
-                    let blocks = blocks.row(row(p * PANEL + o));
-                    panel.fill(source.isa, matrix.ty, o, blocks, buffers)?;
+            |row, (p, mut panel)| {
+                for o in 0..PANEL.min(matrix.n_out - p * PANEL) {
+                    let blocks = blocks.row(p * PANEL + o);
+                    panel.fill(source.isa, matrix.ty, o, blocks, row)?;
                 }
                 Ok::<(), BackendError>(())
             },
