@@ -14,9 +14,18 @@ pub struct Effect {
     pub delta: Estimate,
     /// RMS of the NLL differences; `None` where other targets are scored.
     pub rms: Option<f64>,
-    /// The reference against the run with this change; `None` without a reference,
-    /// and where other targets are scored.
-    pub residual: Option<Shift>,
+    /// `None` without a reference, and where other targets are scored.
+    pub residual: Option<Residual>,
+}
+
+/// A reference beside a changed run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Residual {
+    /// The reference against the run with the change.
+    pub left: Shift,
+    /// Of the change's NLL differences with those of the reference, both against the
+    /// run as it is; `None` where one of them does not vary.
+    pub correlation: Option<f64>,
 }
 
 /// The effects on one run.
@@ -28,11 +37,9 @@ pub struct Attribution {
     /// Another engine's NLLs, and how far they are from the run as it is.
     pub reference: Option<(PathBuf, Shift)>,
     pub effects: Vec<Effect>,
-}
-
-/// The share of the mean square of `before` that is gone in `after`.
-fn explained(before: &Shift, after: &Shift) -> Option<f64> {
-    (before.rms > 0.0).then(|| 1.0 - (after.rms / before.rms).powi(2))
+    /// How far the run with all changes of the arithmetic moves when its inputs
+    /// jitter; `None` if none was changed.
+    pub chance: Option<Shift>,
 }
 
 impl Attribution {
@@ -47,7 +54,7 @@ impl Attribution {
         let mut lines = vec![["", "Δ ln PPL", "RMS Δ NLL"].map(str::to_owned).to_vec()];
         if let Some((path, before)) = &self.reference {
             out += &format!("    reference: {}\n", path.display());
-            let header = ["left: Δ ln PPL", "RMS Δ NLL", "explained"];
+            let header = ["left: Δ ln PPL", "RMS Δ NLL", "r"];
             lines[0].extend(header.map(str::to_owned));
             let mut line = vec!["(as it is)".to_owned(), String::new(), String::new()];
             line.extend([plus_minus(before.mean, before.se), size(before.rms)]);
@@ -60,18 +67,21 @@ impl Attribution {
                 plus_minus(e.delta.value, e.delta.se),
                 e.rms.map_or_else(|| "-".to_owned(), size),
             ];
-            if let Some((_, before)) = &self.reference {
+            if self.reference.is_some() {
                 line.extend(match &e.residual {
-                    Some(after) => [
-                        plus_minus(after.mean, after.se),
-                        size(after.rms),
-                        explained(before, after)
-                            .map_or_else(|| "-".to_owned(), |x| format!("{:.1} %", 100.0 * x)),
+                    Some(Residual { left, correlation }) => [
+                        plus_minus(left.mean, left.se),
+                        size(left.rms),
+                        correlation.map_or_else(|| "-".to_owned(), |r| format!("{r:.3}")),
                     ],
                     None => ["other targets", "-", "-"].map(str::to_owned),
                 });
             }
             lines.push(line);
+        }
+        if let Some(s) = &self.chance {
+            let moved = plus_minus(s.mean, s.se);
+            lines.push(vec!["  jittered".to_owned(), moved, size(s.rms)]);
         }
         out + &aligned(&lines)
     }

@@ -15,7 +15,7 @@ pub(crate) mod schema;
 mod tables;
 mod tokens;
 
-pub use attribution::{Attribution, Effect};
+pub use attribution::{Attribution, Effect, Residual};
 pub use csv_file::CsvError;
 pub use gate::{Gate, Measured};
 pub use paired::{MovedWindow, Paired, moved_windows, paired};

@@ -11,7 +11,8 @@ use crate::fetch::FetchOptions;
 use crate::plan::RunSpec;
 use crate::reference::TokenReference;
 use crate::results::noise::{Component, Shift, shift_of_means};
-use crate::results::{Attribution, Effect};
+use crate::results::{Attribution, Effect, Residual};
+use crate::stats::correlation;
 
 /// What is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +84,8 @@ impl From<RunError> for AttributeError {
 
 impl Attribute<'_> {
     /// Measures `spec`, which is run `n` of `of`, as it is and once for each cause;
-    /// then with all causes in the arithmetic, if there are several.
+    /// then with all causes in the arithmetic, if there are several, and that once
+    /// more with jitter.
     ///
     /// # Errors
     /// A run that fails, a reference that has not scored its targets.
@@ -103,19 +105,17 @@ impl Attribute<'_> {
         let mut provenance = blank(spec, &HashMap::new()).provenance;
         let base = rerun.base(&mut provenance)?;
         let unchanged = rerun.measure(&base, Change::default(), reporter)?;
-        let reference = match self.reference {
+        let nll = match self.reference {
             None => None,
             Some(reference) => {
                 let nll = reference.nll(&unchanged.scores, &base.tokens.ids);
-                Some((reference, nll.map_err(AttributeError::Reference)?))
+                Some(nll.map_err(AttributeError::Reference)?)
             }
         };
-        let against = |m: &Measurement| {
-            let (_, nll) = reference.as_ref()?;
-            Shift::of_nll(&by_window(m), nll)
-        };
+        let nll = nll.as_deref();
 
         let (mut all, mut in_all) = (Change::default(), Vec::new());
+        let mut arithmetic = None;
         let mut effects = Vec::new();
         for &cause in self.causes {
             let mut change = Change::default();
@@ -123,33 +123,41 @@ impl Attribute<'_> {
                 reporter.note(spec, &format!("{} is left out: {why}", cause.name()));
                 continue;
             }
+            reporter.begin(n, of, spec, cause.name());
+            let changed = rerun.measure(&base, change, reporter)?;
+            effects.push(effect(cause.name(), &unchanged, &changed, nll)?);
             if let Cause::Component(component) = cause
                 && apply(component, Some(1), spec, &base, &mut all).is_ok()
             {
                 in_all.push(component.name());
+                arithmetic = Some(changed);
             }
-            reporter.begin(n, of, spec, cause.name());
-            let changed = rerun.measure(&base, change, reporter)?;
-            effects.push(effect(
-                cause.name(),
-                &unchanged,
-                &changed,
-                against(&changed),
-            )?);
         }
         if in_all.len() > 1 {
             let name = format!("{} together", in_all.join(", "));
             reporter.begin(n, of, spec, &name);
             let changed = rerun.measure(&base, all, reporter)?;
-            effects.push(effect("together", &unchanged, &changed, against(&changed))?);
+            effects.push(effect("together", &unchanged, &changed, nll)?);
+            arithmetic = Some(changed);
         }
-        let before = against(&unchanged);
+        let chance = match arithmetic {
+            None => None,
+            Some(changed) => {
+                reporter.begin(n, of, spec, "jittered");
+                // The cause itself is drawn with seed 1.
+                all.variation.jitter = Some(2);
+                let jittered = rerun.measure(&base, all, reporter)?;
+                Shift::between(&changed.scores, &jittered.scores)
+            }
+        };
+        let before = nll.and_then(|nll| Shift::of_nll(&by_window(&unchanged), nll));
         Ok(Attribution {
             key: spec.key.clone(),
             windows: unchanged.windows.len(),
             scored_tokens: unchanged.scored,
             reference: self.reference.map(|r| r.path().to_owned()).zip(before),
             effects,
+            chance,
         })
     }
 }
@@ -158,18 +166,28 @@ fn by_window(m: &Measurement) -> Vec<Vec<f64>> {
     m.scores.iter().map(|s| s.nll().collect()).collect()
 }
 
+/// What a change does, and what it leaves of the residual of `reference`.
 fn effect(
     name: &str,
     unchanged: &Measurement,
     changed: &Measurement,
-    residual: Option<Shift>,
+    reference: Option<&[Vec<f64>]>,
 ) -> Result<Effect, AttributeError> {
     let (a, b) = (&unchanged.scores, &changed.scores);
     let delta = shift_of_means(a, b).ok_or(RunError::Measure(MeasureError::Empty))?;
+    let same = Shift::between(a, b);
+    let residual = reference.filter(|_| same.is_some()).and_then(|reference| {
+        let (a, b) = (by_window(unchanged), by_window(changed));
+        let left = Shift::of_nll(&b, reference)?;
+        let tokens = a.iter().flatten().zip(b.iter().flatten());
+        let moves = tokens.zip(reference.iter().flatten());
+        let correlation = correlation(moves.map(|((a, b), r)| (b - a, r - a)));
+        Some(Residual { left, correlation })
+    });
     Ok(Effect {
         name: name.to_owned(),
         delta,
-        rms: Shift::between(a, b).map(|s| s.rms),
+        rms: same.map(|s| s.rms),
         residual,
     })
 }
