@@ -105,7 +105,7 @@ fn a_floor_that_was_not_measured_never_passes() {
     );
 
     // One run is calibrated, the other not.
-    calibrate(&a, &[("moved", 0.001)]);
+    calibrate(&a, &[("moved", 0.0008)]);
     let d = json(&a, &b, &gate, 1);
     assert_eq!(verdicts(&d), ["pass", "not-measured"]);
     let reason = d["rows"][1]["reason"].as_str().unwrap();
@@ -136,7 +136,7 @@ fn a_stale_floor_is_none() {
     for (what, edit) in edits {
         let a = write_with(dir.path(), "a", &[("x", nll(2.0, 0.0))], edit);
         let b = write_with(dir.path(), "b", &[("x", nll(2.001, 0.0))], edit);
-        calibrate(&a, &[("x", 0.001)]);
+        calibrate(&a, &[("x", 0.0008)]);
         let fits = what == "nothing";
         let d = json(&a, &b, &["--max-delta", "noise*3"], i32::from(!fits));
         let reason = d["rows"][0]["reason"].as_str().unwrap();

@@ -31,7 +31,7 @@ multiversion! {
                 _ => x.to_bits().wrapping_sub(1),
             };
             let moved = f32::from_bits(bits);
-            if *x != 0.0 && moved.is_finite() {
+            if *x != 0.0 && x.is_finite() && moved.is_finite() {
                 *x = moved;
             }
         }
@@ -82,7 +82,7 @@ mod tests {
         }
         let (first, second) = x.split_at(WIDTH);
         assert!((50..100).contains(&same(first, second)));
-        assert!((50..100).contains(&same(&x[..64], &x[64..128]).wrapping_mul(2)));
+        assert!((16..48).contains(&same(&x[..64], &x[64..128])));
         // A row alone is jittered as among others.
         assert_eq!(jittered(isa, &ones[..WIDTH], of_layer(1, 0)), first);
     }
@@ -105,7 +105,7 @@ mod tests {
             apply(Isa::detect(), &mut out, xs.len(), seed);
             assert!(out[..6].iter().all(|x| x.is_finite()), "{out:?}");
             assert!(out[0].to_bits() == 0 && out[1].to_bits() == 1 << 31);
-            assert!(out[6].is_nan() && out[7] >= f32::MAX);
+            assert!(out[6].is_nan() && out[7] == f32::INFINITY);
         }
     }
 }
