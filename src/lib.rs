@@ -15,6 +15,7 @@ pub mod model;
 pub mod plan;
 pub mod quant;
 pub mod reference;
+pub mod report;
 pub mod results;
 pub mod run;
 pub mod stats;

@@ -9,11 +9,13 @@ mod attribute;
 mod control;
 mod diff;
 mod fetch;
+mod gate;
 mod inputs;
 mod inspect;
 mod noise;
 mod plan;
 mod progress;
+mod report;
 mod run;
 mod score;
 mod tokenize;
@@ -43,6 +45,8 @@ enum Verb {
     Noise(noise::Args),
     /// Show what a residual against another engine is made of.
     Attribute(attribute::Args),
+    /// Write result tables as a page for reviewers, and as Markdown.
+    Report(report::Args),
     /// Score one model on one corpus, with llama-perplexity's habits.
     Score(score::Args),
     /// Print the token ids of a file.
@@ -86,6 +90,7 @@ pub fn main() -> ExitCode {
         Verb::Diff(a) => diff::run(a),
         Verb::Noise(a) => noise::run(a),
         Verb::Attribute(a) => attribute::run(a),
+        Verb::Report(a) => report::run(a),
         Verb::Score(a) => score::run(a),
         Verb::Tokenize(a) => tokenize::run(a),
         Verb::Inspect(a) => inspect::run(a),

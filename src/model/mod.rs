@@ -339,6 +339,15 @@ impl Model {
         carried.max().unwrap_or(0)
     }
 
+    /// Elements of the tensors of layer `i`.
+    pub fn layer_elements(&self, i: usize) -> usize {
+        let tensors = self.gguf.tensors().iter();
+        tensors
+            .filter(|t| tensors::layer_of(&t.name) == Some(i))
+            .map(|t| t.elements())
+            .sum()
+    }
+
     /// Releases what has been read of a range of layers: see [`Gguf::release`].
     pub fn release_layers(&self, layers: Range<usize>) {
         for tensor in self.gguf.tensors() {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::noise::Shift;
-use super::render::{one_line, signed, size};
+use super::render::{one_line, signed, small};
 use crate::stats::Estimate;
 
 /// One change, by itself or with others.
@@ -57,7 +57,7 @@ impl Attribution {
             let header = ["left: Δ ln PPL", "RMS Δ NLL", "r"];
             lines[0].extend(header.map(str::to_owned));
             let mut line = vec!["(as it is)".to_owned(), String::new(), String::new()];
-            line.extend([plus_minus(before.mean, before.se), size(before.rms)]);
+            line.extend([plus_minus(before.mean, before.se), small(before.rms)]);
             line.push(String::new());
             lines.push(line);
         }
@@ -65,13 +65,13 @@ impl Attribution {
             let mut line = vec![
                 e.name.clone(),
                 plus_minus(e.delta.value, e.delta.se),
-                e.rms.map_or_else(|| "-".to_owned(), size),
+                e.rms.map_or_else(|| "-".to_owned(), small),
             ];
             if self.reference.is_some() {
                 line.extend(match &e.residual {
                     Some(Residual { left, correlation }) => [
                         plus_minus(left.mean, left.se),
-                        size(left.rms),
+                        small(left.rms),
                         correlation.map_or_else(|| "-".to_owned(), |r| format!("{r:.3}")),
                     ],
                     None => ["other targets", "-", "-"].map(str::to_owned),
@@ -81,7 +81,7 @@ impl Attribution {
         }
         if let Some(s) = &self.chance {
             let moved = plus_minus(s.mean, s.se);
-            lines.push(vec!["  jittered".to_owned(), moved, size(s.rms)]);
+            lines.push(vec!["  jittered".to_owned(), moved, small(s.rms)]);
         }
         out + &aligned(&lines)
     }
@@ -107,7 +107,7 @@ fn aligned(lines: &[Vec<String>]) -> String {
 
 fn plus_minus(x: f64, se: Option<f64>) -> String {
     match se {
-        Some(se) => format!("{} ± {}", signed(x, 6), size(se)),
+        Some(se) => format!("{} ± {}", signed(x, 6), small(se)),
         None => signed(x, 6),
     }
 }

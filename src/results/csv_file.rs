@@ -168,7 +168,7 @@ where
 
 /// Replaces the file at `path` at once: a reader, or a crash, sees the old file
 /// or the new one. Folders are created.
-pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), CsvError> {
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), CsvError> {
     let dir = match path.parent() {
         Some(p) if !p.as_os_str().is_empty() => p,
         _ => Path::new("."),

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::noise::MaxDelta;
-use super::render::{probability, signed, size};
+use super::render::{probability, signed, small};
 
 /// Bounds on a difference, in either direction: a kernel that makes a model
 /// better than it is, is as wrong as one that makes it worse.
@@ -73,7 +73,7 @@ impl Gate {
         };
         (!within).then(|| {
             let delta = signed(m.delta_ln_ppl, 6);
-            format!("Δ ln PPL {delta} outside ±{}{times}", size(bound))
+            format!("Δ ln PPL {delta} outside ±{}{times}", small(bound))
         })
     }
 

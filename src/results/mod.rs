@@ -6,6 +6,7 @@ mod attribution;
 pub(crate) mod csv_file;
 pub mod diff;
 mod gate;
+pub(crate) mod markdown;
 pub mod noise;
 mod paired;
 pub mod record;
@@ -16,7 +17,7 @@ mod tables;
 mod tokens;
 
 pub use attribution::{Attribution, Effect, Residual};
-pub use csv_file::CsvError;
+pub use csv_file::{CsvError, write_atomic};
 pub use gate::{Gate, Measured};
 pub use paired::{MovedWindow, Paired, moved_windows, paired};
 pub use record::{Record, RecordError, RecordFolder};

@@ -2,6 +2,7 @@
 
 use super::row::{Outcome, ResultRow};
 use super::schema::status_text;
+use crate::stats::Estimate;
 
 /// A perplexity the way llama-perplexity prints it: `17.5876 +/- 0.57002`.
 pub fn ppl(ppl: f64, err: Option<f64>) -> String {
@@ -12,23 +13,50 @@ pub fn ppl(ppl: f64, err: Option<f64>) -> String {
 }
 
 /// A difference with its sign. Only exact equality is `0`: a difference that
-/// `decimals` would round away is printed in exponent form.
+/// `decimals` would round away is printed in exponent form, and so is one of many
+/// digits.
 pub fn signed(x: f64, decimals: usize) -> String {
     if x == 0.0 {
         "0".to_owned()
-    } else if x.abs() < 0.5 * 10f64.powi(-(decimals.min(300) as i32)) {
+    } else if x.abs() < 0.5 * 10f64.powi(-(decimals.min(300) as i32))
+        || (x.abs() >= 1e6 && x.is_finite())
+    {
         format!("{x:+.1e}")
     } else {
         format!("{x:+.decimals$}")
     }
 }
 
-/// A size, such as an error's or a bound's.
-pub fn size(x: f64) -> String {
+/// A size, such as an error's or a bound's: two digits.
+pub fn small(x: f64) -> String {
     if x == 0.0 {
         "0".to_owned()
     } else {
         format!("{x:.1e}")
+    }
+}
+
+/// Δ ln PPL to the two digits that its standard error has, at least 6 decimals.
+pub fn delta_ln_ppl(mean: f64, se: f64) -> String {
+    // 0 and infinity have no digits.
+    let digits = 1.0 - se.log10().floor();
+    let decimals = if digits.is_finite() {
+        digits.clamp(6.0, 15.0) as usize
+    } else {
+        6
+    };
+    signed(mean, decimals)
+}
+
+/// A share with its error, in percent.
+pub fn percent(e: Estimate, decimals: usize) -> String {
+    match e.se {
+        Some(se) => format!(
+            "{:.decimals$} ± {:.decimals$} %",
+            100.0 * e.value,
+            100.0 * se
+        ),
+        None => format!("{:.decimals$} %", 100.0 * e.value),
     }
 }
 
@@ -93,9 +121,28 @@ pub fn table<'a>(rows: impl IntoIterator<Item = &'a ResultRow>) -> String {
     out
 }
 
-/// The text without line breaks, which would tear a table.
-pub(super) fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+/// The text on one line, which line breaks would tear. What is no visible
+/// character, and could make a terminal or a page show something else than is
+/// there, is escaped: control characters and those that set the direction of text.
+pub(crate) fn one_line(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for word in text.split_whitespace() {
+        if !out.is_empty() {
+            out.push(' ');
+        }
+        for c in word.chars() {
+            let invisible = matches!(
+                c,
+                '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
+            );
+            if c.is_control() || invisible {
+                out.extend(c.escape_unicode());
+            } else {
+                out.push(c);
+            }
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -111,7 +158,11 @@ mod tests {
         assert_eq!(signed(0.000_049, 4), "+4.9e-5");
         assert_eq!(signed(0.000_051, 4), "+0.0001");
         assert_eq!(signed(-3.2, 2), "-3.20");
+        assert_eq!(signed(-123_456_789.0, 2), "-1.2e8");
         assert_eq!(signed(f64::INFINITY, 2), "+inf");
         assert_eq!(signed(f64::NAN, 2), "NaN");
+        assert_eq!(delta_ln_ppl(0.007_758_4, 1.8e-3), "+0.007758");
+        assert_eq!(delta_ln_ppl(-1.84e-6, 1.8e-6), "-0.0000018");
+        assert_eq!(delta_ln_ppl(0.25, 0.0), "+0.250000");
     }
 }

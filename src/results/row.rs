@@ -162,7 +162,8 @@ pub struct WindowRow {
 }
 
 impl WindowRow {
-    fn cluster(&self) -> Cluster {
+    /// What it contributes to a mean over tokens.
+    pub fn cluster(&self) -> Cluster {
         Cluster {
             n: self.scored,
             sum: self.nll_sum,

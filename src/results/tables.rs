@@ -80,8 +80,12 @@ impl Tables {
     /// Empty tables, which [`save`](Self::save) writes to `dir/name.csv` and its
     /// companions.
     pub fn new(dir: &Path, name: &str) -> Self {
+        Self::empty(TablePaths::new(dir, name))
+    }
+
+    fn empty(paths: TablePaths) -> Self {
         Tables {
-            paths: TablePaths::new(dir, name),
+            paths,
             rows: BTreeMap::new(),
             windows: Windows::new(),
             timing: BTreeMap::new(),
@@ -94,7 +98,16 @@ impl Tables {
     /// A missing table, a malformed file (with file and line), a row that could
     /// not have been written, windows that do not sum up to their row.
     pub fn load(dir: &Path, name: &str) -> Result<Self, ResultsError> {
-        let mut t = Self::new(dir, name);
+        Self::read(TablePaths::new(dir, name))
+    }
+
+    /// [`load`](Self::load), given the path of the table.
+    pub fn load_file(table: &Path) -> Result<Self, ResultsError> {
+        Self::read(TablePaths::beside(table))
+    }
+
+    fn read(paths: TablePaths) -> Result<Self, ResultsError> {
+        let mut t = Self::empty(paths);
         let table = &t.paths.table;
         for (line, row) in read_rows(table)? {
             row.check()

@@ -1,7 +1,7 @@
 //! Threads, batches, instruction sets and the windows scored before are no part
 //! of the result: not one bit of it.
 
-use pplx::backend::cpu::Isa;
+use pplx::backend::cpu::{CpuModel, Isa};
 use pplx::backend::{Interrupt, LayerWindowModel, Target, TokenScore};
 use pplx::eval::{Geometry, Mode};
 
@@ -112,6 +112,23 @@ fn unscored_rows_make_no_difference() {
                 let common = &all.tokens[prefix - 1..];
                 assert!(common == some.tokens, "{}, from {prefix}", case.name);
             }
+        }
+    }
+}
+
+/// Weights that are decoded panel by panel, for each sequence anew.
+#[test]
+fn decoding_panel_by_panel() {
+    for case in CASES {
+        let (tiny, tokens) = ((case.build)(), tokens());
+        let bos = bos(&tiny);
+        let run =
+            |cpu: CpuModel, batch| bits(&score(&cpu, &tokens, GEOMETRY, N_WINDOWS, bos, batch));
+        let want = run(tiny.cpu(1), 1);
+        // Two threads share the rows of one sequence.
+        for (threads, batch) in [(1, 2), (2, 1)] {
+            let panels = tiny.cpu(threads).with_layer_bytes(0);
+            assert!(run(panels, batch) == want, "{}, {threads}", case.name);
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Result tables and `pplx diff`, through the public interface.
 
+mod browser;
 mod diff;
 mod noise;
 mod records;
+mod report;
 mod support;
 mod tables;
 mod verdicts;

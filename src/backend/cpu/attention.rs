@@ -25,7 +25,7 @@ pub(super) struct LoadedAttention<'m> {
 
 impl<'m> LoadedAttention<'m> {
     pub fn load(
-        source: Source,
+        source: Source<'m>,
         spec: &'m Attention,
         rope: Option<Arc<RopeTable>>,
     ) -> Result<Self, BackendError> {

@@ -20,7 +20,7 @@ pub(super) struct LoadedDeltaNet<'m> {
 }
 
 impl<'m> LoadedDeltaNet<'m> {
-    pub fn load(source: Source, spec: &'m DeltaNet) -> Result<Self, BackendError> {
+    pub fn load(source: Source<'m>, spec: &'m DeltaNet) -> Result<Self, BackendError> {
         let load = |linear| LoadedLinear::load(source, linear);
         Ok(Self {
             spec,

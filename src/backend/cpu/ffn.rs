@@ -15,7 +15,7 @@ pub(super) struct LoadedFfn<'m> {
 }
 
 impl<'m> LoadedFfn<'m> {
-    pub fn load(source: Source, spec: &'m Ffn) -> Result<Self, BackendError> {
+    pub fn load(source: Source<'m>, spec: &'m Ffn) -> Result<Self, BackendError> {
         let gate = spec.gate.as_ref().map(|g| LoadedLinear::load(source, g));
         Ok(Self {
             spec,

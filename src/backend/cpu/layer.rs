@@ -44,7 +44,7 @@ pub(super) struct LoadedLayer<'m> {
 
 impl<'m> LoadedLayer<'m> {
     pub fn load(
-        source: Source,
+        source: Source<'m>,
         layer: &'m Layer,
         rope: impl Fn(&Rope) -> Arc<RopeTable>,
     ) -> Result<Self, BackendError> {

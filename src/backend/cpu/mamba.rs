@@ -26,7 +26,7 @@ pub(super) struct LoadedMamba1<'m> {
 }
 
 impl<'m> LoadedMamba1<'m> {
-    pub fn load(source: Source, spec: &'m Mamba1) -> Result<Self, BackendError> {
+    pub fn load(source: Source<'m>, spec: &'m Mamba1) -> Result<Self, BackendError> {
         /// Channels whose states stay in the nearest cache.
         const LOG_MAX_BLOCK: u32 = 6;
         let block = 1 << spec.n_inner.trailing_zeros().min(LOG_MAX_BLOCK);
@@ -109,7 +109,7 @@ pub(super) struct LoadedMamba2<'m> {
 }
 
 impl<'m> LoadedMamba2<'m> {
-    pub fn load(source: Source, spec: &'m Mamba2) -> Result<Self, BackendError> {
+    pub fn load(source: Source<'m>, spec: &'m Mamba2) -> Result<Self, BackendError> {
         Ok(Self {
             spec,
             gate: LoadedLinear::load(source, &spec.gate)?,

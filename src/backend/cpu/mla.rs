@@ -41,7 +41,11 @@ pub(super) struct LoadedMla<'m> {
 }
 
 impl<'m> LoadedMla<'m> {
-    pub fn load(source: Source, spec: &'m Mla, rope: Arc<RopeTable>) -> Result<Self, BackendError> {
+    pub fn load(
+        source: Source<'m>,
+        spec: &'m Mla,
+        rope: Arc<RopeTable>,
+    ) -> Result<Self, BackendError> {
         let load = |l: &'m Linear| LoadedLinear::load(source, l);
         let all = |ls: &'m [Linear]| ls.iter().map(load).collect::<Result<Vec<_>, _>>();
         Ok(Self {

@@ -2,8 +2,8 @@
 //! activations in 8 bits.
 //!
 //! Layers are decoded one at a time and meet a whole batch of sequences before
-//! they are dropped, so that neither a whole model nor a whole corpus is in
-//! memory. Results are the same bits for any number of threads, any batch and
+//! they are dropped, large ones panel by panel, so that neither a whole model nor a
+//! whole corpus is in memory. Results are the same bits for any number of threads, any batch and
 //! any instruction set: see [`gemm`], [`q8`] and [`isa`].
 
 mod attention;
@@ -52,6 +52,10 @@ use crate::quant;
 pub use isa::Isa;
 pub use times::{Part, Times};
 
+/// Decoding a layer once for all windows of a batch is a few percent faster than
+/// once for each; beyond this it is not worth the memory.
+const LAYER_BYTES: usize = 256 << 20;
+
 /// What becomes of the file's pages that have been used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Residency {
@@ -83,6 +87,8 @@ pub struct CpuModel {
     variation: Variation,
     threads: rayon::ThreadPool,
     scratch: Pool,
+    /// A layer whose weights take more in f32 is decoded panel by panel.
+    layer_bytes: usize,
     /// Tables that layers share; a model has one or two kinds of RoPE.
     ropes: Mutex<Vec<(Rope, Arc<RopeTable>)>>,
 }
@@ -113,8 +119,18 @@ impl CpuModel {
             variation: Variation::default(),
             threads,
             scratch: Pool::default(),
+            layer_bytes: LAYER_BYTES,
             ropes: Mutex::default(),
         })
+    }
+
+    /// The same model with another bound on the bytes of f32 weights that a layer is
+    /// decoded to at once. It changes the speed, not one number.
+    pub fn with_layer_bytes(self, layer_bytes: usize) -> Self {
+        Self {
+            layer_bytes,
+            ..self
+        }
     }
 
     /// The same model with other arithmetic in its products; `new` makes it exact.
@@ -144,6 +160,19 @@ impl CpuModel {
             isa: self.isa,
             numerics: self.numerics,
             variation: self.variation,
+            panel_by_panel: false,
+        }
+    }
+
+    /// The source of layer `i`'s weights.
+    fn layer_source(&self, i: usize) -> Source<'_> {
+        let bytes = self
+            .model
+            .layer_elements(i)
+            .saturating_mul(size_of::<f32>());
+        Source {
+            panel_by_panel: bytes > self.layer_bytes,
+            ..self.source()
         }
     }
 
@@ -434,9 +463,10 @@ impl LayerWindow for CpuLayers<'_> {
             for i in self.range.clone() {
                 interrupt.check()?;
                 let start = Instant::now();
-                let layer = LoadedLayer::load(self.cpu.source(), &model.layers[i], |rope| {
-                    self.cpu.rope_table(rope, longest, n_ctx)
-                })?;
+                let layer =
+                    LoadedLayer::load(self.cpu.layer_source(i), &model.layers[i], |rope| {
+                        self.cpu.rope_table(rope, longest, n_ctx)
+                    })?;
                 self.cpu.spent(Part::Weights, start);
                 // Rows that only the layers after this one would read.
                 let from = match i + 1 == model.n_layer() {

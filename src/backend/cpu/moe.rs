@@ -27,7 +27,7 @@ pub(super) struct ExpertScratch {
 type Routed = (usize, f32);
 
 impl<'m> LoadedMoe<'m> {
-    pub fn load(source: Source, spec: &'m Moe) -> Result<Self, BackendError> {
+    pub fn load(source: Source<'m>, spec: &'m Moe) -> Result<Self, BackendError> {
         let experts = spec.experts.iter().map(|e| LoadedFfn::load(source, e));
         let shared = match &spec.shared {
             None => None,

@@ -15,7 +15,7 @@ struct LoadedLowRank<'m> {
 }
 
 impl<'m> LoadedLowRank<'m> {
-    fn load(source: Source, spec: &'m LowRank) -> Result<Self, BackendError> {
+    fn load(source: Source<'m>, spec: &'m LowRank) -> Result<Self, BackendError> {
         Ok(Self {
             down: LoadedLinear::load(source, &spec.down)?,
             inner: spec.inner,
@@ -47,7 +47,7 @@ pub(super) struct LoadedRwkv6<'m> {
 }
 
 impl<'m> LoadedRwkv6<'m> {
-    pub fn load(source: Source, spec: &'m Rwkv6TimeMix) -> Result<Self, BackendError> {
+    pub fn load(source: Source<'m>, spec: &'m Rwkv6TimeMix) -> Result<Self, BackendError> {
         let blends = spec.blends.iter().map(|b| LoadedLowRank::load(source, b));
         let load = |linear| LoadedLinear::load(source, linear);
         Ok(Self {
@@ -125,7 +125,7 @@ pub(super) struct LoadedRwkv7<'m> {
 }
 
 impl<'m> LoadedRwkv7<'m> {
-    pub fn load(source: Source, spec: &'m Rwkv7TimeMix) -> Result<Self, BackendError> {
+    pub fn load(source: Source<'m>, spec: &'m Rwkv7TimeMix) -> Result<Self, BackendError> {
         let load = |linear| LoadedLinear::load(source, linear);
         Ok(Self {
             spec,
@@ -228,7 +228,7 @@ pub(super) struct LoadedChannelMix<'m> {
 }
 
 impl<'m> LoadedChannelMix<'m> {
-    pub fn load(source: Source, spec: &'m ChannelMix) -> Result<Self, BackendError> {
+    pub fn load(source: Source<'m>, spec: &'m ChannelMix) -> Result<Self, BackendError> {
         Ok(Self {
             spec,
             key: LoadedLinear::load(source, &spec.key)?,

@@ -17,7 +17,7 @@ pub(super) struct LoadedShortConv<'m> {
 }
 
 impl<'m> LoadedShortConv<'m> {
-    pub fn load(source: Source, spec: &'m ShortConv) -> Result<Self, BackendError> {
+    pub fn load(source: Source<'m>, spec: &'m ShortConv) -> Result<Self, BackendError> {
         Ok(Self {
             b: LoadedLinear::load(source, &spec.b)?,
             c: LoadedLinear::load(source, &spec.c)?,

@@ -1,5 +1,7 @@
 //! A layer's weights, decoded and packed for a product kernel: to f32, or to
-//! integers where numerics and block type say so.
+//! integers where numerics and block type say so. Those of layers that would take
+//! much memory in f32 stay in their blocks, and each product decodes one panel
+//! after the other.
 
 use rayon::prelude::*;
 
@@ -19,6 +21,8 @@ pub(super) struct Source<'a> {
     pub isa: Isa,
     pub numerics: Numerics,
     pub variation: Variation,
+    /// Whether weights in f32 are decoded anew for every product.
+    pub panel_by_panel: bool,
 }
 
 impl Source<'_> {
@@ -41,15 +45,17 @@ impl Source<'_> {
 }
 
 /// A loaded matrix.
-pub(super) enum Weight {
+pub(super) enum Weight<'m> {
     F32(Packed),
     Integers(q8::Panels),
+    Blocks(Blocks<'m>),
 }
 
-impl Weight {
-    /// Decodes a matrix into panels, on all threads.
-    pub fn load(source: Source, matrix: &Matrix) -> Result<Self, BackendError> {
+impl<'m> Weight<'m> {
+    /// Decodes a matrix into panels, on all threads, if it is not to stay as it is.
+    pub fn load(source: Source<'m>, matrix: &'m Matrix) -> Result<Self, BackendError> {
         Ok(match source.support(matrix)? {
+            None if source.panel_by_panel => Self::Blocks(Blocks::new(source, matrix)?),
             None => Self::F32(source.ordered(packed(source, matrix)?)),
             Some(kind) => Self::Integers(integers(source, matrix, kind)?),
         })
@@ -57,7 +63,7 @@ impl Weight {
 
     /// Decodes the rows `ids` of a matrix into panels, on one thread.
     pub fn gather(
-        source: Source,
+        source: Source<'m>,
         matrix: &Matrix,
         ids: impl ExactSizeIterator<Item = usize>,
     ) -> Result<Self, BackendError> {
@@ -94,6 +100,7 @@ impl Weight {
         match self {
             Self::F32(w) => w.n_in(),
             Self::Integers(w) => w.n_in(),
+            Self::Blocks(w) => w.matrix.n_in,
         }
     }
 
@@ -101,6 +108,7 @@ impl Weight {
         match self {
             Self::F32(w) => w.n_out(),
             Self::Integers(w) => w.n_out(),
+            Self::Blocks(w) => w.matrix.n_out,
         }
     }
 
@@ -112,6 +120,11 @@ impl Weight {
                 gemm::multiply(isa, Product::full(x, n_rows, w), out, w.n_out());
             }
             Self::Integers(w) => q8::multiply(isa, x, w, out),
+            Self::Blocks(w) => w.each_panel(|panel, col| {
+                let n_out = w.matrix.n_out;
+                let product = Product::full(x, out.len() / n_out, panel);
+                gemm::multiply(isa, product, &mut out[col..], n_out);
+            }),
         }
     }
 
@@ -119,8 +132,52 @@ impl Weight {
     /// [`gemm::multiply_wide`].
     pub fn multiply_wide(&self, isa: Isa, x: &[f32], out: &mut [f32]) {
         match self {
-            Self::F32(w) => gemm::multiply_wide(isa, x, w, out),
+            Self::F32(w) => gemm::multiply_wide(isa, x, w, out, w.n_out()),
             Self::Integers(w) => q8::multiply(isa, x, w, out),
+            Self::Blocks(w) => w.each_panel(|panel, col| {
+                gemm::multiply_wide(isa, x, panel, &mut out[col..], w.matrix.n_out);
+            }),
+        }
+    }
+}
+
+/// A matrix as it is stored.
+pub(super) struct Blocks<'m> {
+    source: Source<'m>,
+    matrix: &'m Matrix,
+}
+
+impl<'m> Blocks<'m> {
+    fn new(source: Source<'m>, matrix: &'m Matrix) -> Result<Self, BackendError> {
+        // What cannot be decoded shows now.
+        if matrix.n_out > 0 {
+            let first = matrix.data(source.gguf).row(0);
+            quant::dequantize(matrix.ty, first, &mut vec![0.0; matrix.n_in])?;
+        }
+        Ok(Self { source, matrix })
+    }
+
+    /// Calls `f` with each panel and its first output.
+    fn each_panel(&self, mut f: impl FnMut(&Packed, usize)) {
+        let (n_in, n_out) = (self.matrix.n_in, self.matrix.n_out);
+        let blocks = self.matrix.data(self.source.gguf);
+        let mut rows = vec![0.0f32; PANEL * n_in];
+        let mut packed = Packed::default();
+        for first in (0..n_out).step_by(PANEL) {
+            let n_rows = PANEL.min(n_out - first);
+            let rows = &mut rows[..n_rows * n_in];
+            for (i, row) in rows.chunks_exact_mut(n_in).enumerate() {
+                if quant::dequantize(self.matrix.ty, blocks.row(first + i), row).is_err() {
+                    // `new` has tried the type; this would end the run.
+                    row.fill(f32::NAN);
+                }
+            }
+            packed.reset(n_in, n_rows);
+            for panel in packed.panels_mut_serial() {
+                gemm::pack_rows(panel, rows, n_in, n_in);
+            }
+            packed = self.source.ordered(packed);
+            f(&packed, first);
         }
     }
 }
@@ -166,13 +223,13 @@ fn integers(source: Source, matrix: &Matrix, kind: q8::Kind) -> Result<q8::Panel
 
 /// A loaded matrix with its bias.
 pub(super) struct LoadedLinear<'m> {
-    weight: Weight,
+    weight: Weight<'m>,
     bias: Option<&'m [f32]>,
     scale: f32,
 }
 
 impl<'m> LoadedLinear<'m> {
-    pub fn load(source: Source, linear: &'m Linear) -> Result<Self, BackendError> {
+    pub fn load(source: Source<'m>, linear: &'m Linear) -> Result<Self, BackendError> {
         Ok(Self {
             weight: Weight::load(source, &linear.weight)?,
             bias: linear.bias.as_ref().map(|b| b.values.as_slice()),
@@ -204,14 +261,19 @@ impl<'m> LoadedLinear<'m> {
         spread: bool,
         x: &[f32],
         out: &mut [f32],
-        multiply: impl Fn(&Weight, Isa, &[f32], &mut [f32]) + Sync,
+        multiply: impl Fn(&Weight<'m>, Isa, &[f32], &mut [f32]) + Sync,
     ) {
         /// Enough rows to reuse a panel, few enough to share out.
         const ROWS: usize = 112;
         let (n_in, n_out) = (self.n_in(), self.n_out());
-        spread::chunks_mut(spread, out, ROWS * n_out, |i, out| {
+        let rows = match self.weight {
+            // As few times as can be.
+            Weight::Blocks(_) => (out.len() / n_out).div_ceil(rayon::current_num_threads()),
+            _ => ROWS,
+        };
+        spread::chunks_mut(spread, out, rows.max(1) * n_out, |i, out| {
             let n_rows = out.len() / n_out;
-            let x = &x[i * ROWS * n_in..][..n_rows * n_in];
+            let x = &x[i * rows * n_in..][..n_rows * n_in];
             multiply(&self.weight, isa, x, out);
             if self.scale != 1.0 {
                 math::scale(isa, out, self.scale);

@@ -239,6 +239,12 @@ impl Diff {
         }
     }
 
+    /// The row of a run.
+    pub fn row(&self, key: &str) -> Option<&DiffRow> {
+        let i = self.rows.binary_search_by(|r| r.key.as_str().cmp(key));
+        i.ok().map(|i| &self.rows[i])
+    }
+
     pub fn count(&self, verdict: Verdict) -> usize {
         self.rows.iter().filter(|r| r.verdict == verdict).count()
     }

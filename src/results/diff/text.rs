@@ -1,7 +1,8 @@
 //! A [`Diff`] as text and Markdown.
 
-use super::{Diff, Difference, Verdict};
-use crate::results::render::{one_line, ppl, probability, signed, size};
+use super::{Diff, DiffRow, Difference, Verdict};
+use crate::results::markdown::{self, code};
+use crate::results::render::{delta_ln_ppl, one_line, percent, ppl, probability, signed, small};
 use crate::results::{MovedScore, Paired, TokenComparison};
 use crate::stats::{Estimate, PERCENTILES};
 
@@ -62,7 +63,7 @@ impl Diff {
             if let (Some(floor), Some(d)) = (row.noise_floor, &row.difference) {
                 lines.push(format!(
                     "noise floor: |Δ ln PPL| {}, here {}",
-                    size(floor),
+                    small(floor),
                     signed(d.delta_ln_ppl, 6)
                 ));
             }
@@ -84,19 +85,26 @@ impl Diff {
 
     /// A table for a pull request.
     pub fn to_markdown(&self) -> String {
-        let mut out = format!(
-            "**{}**\n\nA: `{}`, B: `{}`\n",
+        let out = format!(
+            "**{}**\n\nA: {}, B: {}\n",
             self.summary(),
-            self.a.display(),
-            self.b.display()
+            code(&self.a.display().to_string()),
+            code(&self.b.display().to_string())
         );
         if self.rows.is_empty() {
             return out;
         }
-        out += "\n| run | PPL A | PPL B | Δ % | Δ ln PPL (paired) | t | p (adjusted) | same top | \
+        out + "\n" + &Self::markdown_table(&self.rows)
+    }
+
+    /// Rows as a Markdown table.
+    pub fn markdown_table<'r>(rows: impl IntoIterator<Item = &'r DiffRow>) -> String {
+        let mut out =
+            "| run | PPL A | PPL B | Δ % | Δ ln PPL (paired) | t | p (adjusted) | same top | \
                 Δp RMS | verdict |\n\
-                | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n";
-        for row in &self.rows {
+                | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n"
+                .to_owned();
+        for row in rows {
             let mut cells = [const { String::new() }; 8];
             if let Some(d) = &row.difference {
                 cells[0] = ppl(d.a.0, d.a.1);
@@ -104,7 +112,7 @@ impl Diff {
                 cells[2] = signed(d.delta_pct, 4);
                 match &d.paired {
                     Ok(p) => {
-                        cells[3] = format!("{} ± {}", signed(p.mean, 6), size(p.se));
+                        cells[3] = format!("{} ± {}", delta_ln_ppl(p.mean, p.se), small(p.se));
                         cells[4] = signed(p.t(), 2);
                     }
                     Err(_) => {
@@ -125,13 +133,12 @@ impl Diff {
                 .chain(changed.map(|c| format!("changed {c}")))
                 .collect();
             if !remarks.is_empty() {
-                verdict += &format!(": {}", remarks.join("; "));
+                verdict += &format!(": {}", markdown::text(&remarks.join("; ")));
             }
             out += &format!(
-                "| {} | {} | {} |\n",
-                cell(&row.key),
-                cells.join(" | "),
-                cell(&verdict)
+                "| {} | {} | {verdict} |\n",
+                code(&row.key),
+                cells.join(" | ")
             );
         }
         out
@@ -153,8 +160,8 @@ fn compact(d: &Difference) -> Vec<String> {
             lines.push(format!(
                 "paired, {} windows: Δ ln PPL {} ± {}, t {}   (unpaired σ {unpaired})",
                 p.windows,
-                signed(p.mean, 6),
-                size(p.se),
+                delta_ln_ppl(p.mean, p.se),
+                small(p.se),
                 signed(p.t(), 2)
             ));
             lines.push(tests(d, p));
@@ -191,7 +198,7 @@ fn tests(d: &Difference, p: &Paired) -> String {
         probability(p.p()),
         probability(p.permutation_p()),
         d.adjusted_p.map_or_else(|| "-".to_owned(), probability),
-        size(p.detectable())
+        small(p.detectable())
     )
 }
 
@@ -208,7 +215,7 @@ fn detailed(d: &Difference) -> Vec<String> {
     if let Ok(t) = &d.tokens {
         lines.push(format!(
             "Δ ln PPL ± {} if tokens were independent",
-            t.mean.se.map_or_else(|| "-".to_owned(), size)
+            t.mean.se.map_or_else(|| "-".to_owned(), small)
         ));
         lines.push("Δp of the targets, in percent:".to_owned());
         let percentiles = PERCENTILES.iter().zip(&t.delta_p.percentiles);
@@ -273,28 +280,11 @@ fn top(score: &MovedScore) -> String {
 
 fn estimate(e: Estimate, decimals: usize) -> String {
     match e.se {
-        Some(se) => format!("{:.decimals$} ± {}", e.value, size(se)),
+        Some(se) => format!("{:.decimals$} ± {}", e.value, small(se)),
         None => format!("{:.decimals$}", e.value),
-    }
-}
-
-/// A share with its error, in percent.
-fn percent(e: Estimate, decimals: usize) -> String {
-    match e.se {
-        Some(se) => format!(
-            "{:.decimals$} ± {:.decimals$} %",
-            100.0 * e.value,
-            100.0 * se
-        ),
-        None => format!("{:.decimals$} %", 100.0 * e.value),
     }
 }
 
 fn sigma_text(sigma: Option<f64>) -> String {
     sigma.map_or_else(|| "-".to_owned(), |s| signed(s, 2))
-}
-
-/// Text inside a cell of a Markdown table.
-fn cell(text: &str) -> String {
-    one_line(text).replace('|', "\\|")
 }

@@ -1,7 +1,7 @@
 //! A [`Calibration`] as text.
 
 use super::{Calibration, NoiseRow, RunNoise};
-use crate::results::render::{one_line, signed, size};
+use crate::results::render::{one_line, signed, small};
 
 impl Calibration {
     /// A table a run, for a terminal of 100 columns.
@@ -31,7 +31,7 @@ fn run_text(key: &str, run: &RunNoise) -> String {
     out + &match run.floor() {
         Some(floor) => format!(
             "    noise floor {}: RMS of the {counted} marked * (Δ ln PPL)\n",
-            size(floor)
+            small(floor)
         ),
         None => "    no noise floor: no component counts\n".to_owned(),
     }
@@ -50,8 +50,8 @@ fn row_text(row: &NoiseRow) -> String {
         "{name:<18} {:>11} {:>9} {:>12} {:>12}",
         // More digits than these are never seen.
         signed(s.mean, 6),
-        s.se.map_or_else(|| "-".to_owned(), size),
-        size(s.rms),
-        size(s.max)
+        s.se.map_or_else(|| "-".to_owned(), small),
+        small(s.rms),
+        small(s.max)
     )
 }

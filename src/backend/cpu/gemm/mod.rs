@@ -393,7 +393,7 @@ mod tests {
             let w_packed = packed(&w, n_in, n_out);
             for isa in Isa::available() {
                 let mut out = vec![f32::NAN; n_rows * n_out];
-                multiply_wide(isa, &x, &w_packed, &mut out);
+                multiply_wide(isa, &x, &w_packed, &mut out, n_out);
                 for (i, got) in out.iter().enumerate() {
                     let (r, o) = (i / n_out, i % n_out);
                     let terms = x[r * n_in..][..n_in].iter().zip(&w[o * n_in..][..n_in]);
@@ -464,8 +464,8 @@ mod tests {
                 }
                 moved += forth.iter().zip(&back).filter(|(a, b)| a != b).count();
                 let mut wide = [(); 2].map(|()| vec![f32::NAN; n_rows * n_out]);
-                multiply_wide(isa, &x, &ascending, &mut wide[0]);
-                multiply_wide(isa, &x, &descending, &mut wide[1]);
+                multiply_wide(isa, &x, &ascending, &mut wide[0], n_out);
+                multiply_wide(isa, &x, &descending, &mut wide[1], n_out);
                 let apart = |(a, b): (&f32, &f32)| (a - b).abs() > 1e-6 * a.abs();
                 assert!(!wide[0].iter().zip(&wide[1]).any(apart));
             }

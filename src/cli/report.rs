@@ -1,0 +1,64 @@
+//! `pplx report`
+
+use std::path::{Path, PathBuf};
+
+use super::Failure;
+use super::gate::GateArgs;
+use crate::report::Report;
+use crate::results::noise::NoiseFloor;
+use crate::results::write_atomic;
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+The page loads nothing and runs no script; the same tables give the same bytes. The *.windows.csv \
+files beside the tables are used for the curves and the paired test, records (.records/NAME) for \
+the comparison by token.
+
+A report shows verdicts and does not judge: `pplx diff` is the gate.
+
+Exit codes: 0 the files are written; 1 a file could not be written; 2 wrong usage, or a table is \
+missing or malformed.")]
+pub struct Args {
+    /// Result tables: NAME.csv
+    #[arg(value_name = "RESULTS.csv", required = true)]
+    results: Vec<PathBuf>,
+    /// Compare each of them with this table, run by run
+    #[arg(long, value_name = "A.csv")]
+    base: Option<PathBuf>,
+    /// Write the page, one self-contained HTML file
+    #[arg(long, short, value_name = "FILE", required_unless_present = "markdown")]
+    output: Option<PathBuf>,
+    /// Write the report as Markdown, for a pull request
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    #[command(flatten)]
+    gate: GateArgs,
+}
+
+pub fn run(args: Args) -> Result<(), Failure> {
+    let gate = args.gate.gate()?;
+    let judged = !gate.is_empty() || args.gate.has_noise();
+    if args.base.is_none() && judged {
+        return Err(Failure::usage(
+            "bounds need something to compare with: --base A.csv",
+        ));
+    }
+    let base = args.base.as_deref();
+    let noise = match base {
+        Some(base) => args.gate.noise(base)?,
+        None => NoiseFloor::Unknown("nothing to compare with".to_owned()),
+    };
+    let report = Report::load(&args.results, base, gate, &noise).map_err(Failure::usage)?;
+    if let Some(path) = &args.output {
+        let page = report.to_html().map_err(Failure::failed)?;
+        write(path, &page)?;
+    }
+    if let Some(path) = &args.markdown {
+        write(path, &report.to_markdown())?;
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    write_atomic(path, text.as_bytes()).map_err(Failure::failed)
+}

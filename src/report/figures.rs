@@ -1,0 +1,253 @@
+//! Which figures a report has, and what is said below them.
+
+use maud::{Markup, PreEscaped, html};
+
+use super::charts::{self, Effect, Interval};
+use super::plot::{Figure, PlotError};
+use super::series::{differences, running};
+use super::{Entry, Section};
+use crate::results::diff::{Diff, DiffRow, Difference, Verdict};
+use crate::results::render::{delta_ln_ppl, ppl, signed, small};
+use crate::results::{Figures, Paired, Tables, WindowRow};
+
+/// A drawn figure with its caption. `id` is unique in the page; `title` says what
+/// it is and `description` what it shows to those who do not see it.
+fn figure(
+    id: &str,
+    figure: &Figure,
+    title: &str,
+    description: &str,
+    caption: Markup,
+) -> Result<Markup, PlotError> {
+    let drawing = figure.draw()?;
+    Ok(html! {
+        figure {
+            svg.plot role="img" viewBox=(drawing.view_box)
+                aria-labelledby={ (id) "-title" } aria-describedby={ (id) "-desc" } {
+                title id={ (id) "-title" } { (title) }
+                desc id={ (id) "-desc" } { (description) }
+                (PreEscaped(drawing.svg))
+            }
+            figcaption { (caption) }
+        }
+    })
+}
+
+fn swatch(class: &str) -> Markup {
+    html! { span class={ "swatch " (class) } aria-hidden="true" {} " " }
+}
+
+/// The curves of one run.
+pub(super) fn run(
+    section: &Section,
+    entry: &Entry,
+    base: Option<&Tables>,
+) -> Result<Markup, PlotError> {
+    let Some(figures) = entry.row.figures() else {
+        return Ok(html! {});
+    };
+    let windows = section.tables.windows(&entry.row.key);
+    if windows.is_empty() {
+        return Ok(
+            html! { p.soft { "No curves: the windows of this run are not beside its table." } },
+        );
+    }
+    let difference = entry.diff.and_then(|d| d.difference.as_ref());
+    let base = match (base, difference) {
+        (Some(base), Some(_)) => base.windows(&entry.row.key),
+        _ => &[],
+    };
+    let id = format!("run-{}", entry.number);
+    let curve = running_figure(&id, figures, windows, base)?;
+    let differences = match difference {
+        Some(d) => paired_figure(&id, d, base, windows)?,
+        None => html! {},
+    };
+    Ok(html! { div.figures { (curve) (differences) } })
+}
+
+fn running_figure(
+    id: &str,
+    figures: &Figures,
+    windows: &[WindowRow],
+    base: &[WindowRow],
+) -> Result<Markup, PlotError> {
+    let [run, base] = [windows, base].map(running);
+    if run.len() < 3 {
+        return Ok(html! { p.soft { "No curve: the run has fewer than three windows." } });
+    }
+    let reference = figures.reference.as_ref().map(|r| r.ppl);
+    let last = ppl(figures.ppl, figures.ppl_err_clustered);
+    let n = windows.len();
+    figure(
+        &format!("{id}-running"),
+        &charts::running(&run, &base, reference),
+        "Running perplexity",
+        &format!("Perplexity of the first windows of the run, up to {last} after all {n}."),
+        html! {
+            (swatch("run")) "Running PPL over " (n) " windows; band ± one clustered error, at the end " (last) ". "
+            @if !base.is_empty() { (swatch("base")) "The base. " }
+            @if let Some(r) = reference { (swatch("reference")) "Reference " (ppl(r, None)) "." }
+        },
+    )
+}
+
+fn paired_figure(
+    id: &str,
+    difference: &Difference,
+    a: &[WindowRow],
+    b: &[WindowRow],
+) -> Result<Markup, PlotError> {
+    let paired = match &difference.paired {
+        Ok(p) => p,
+        Err(why) => return Ok(html! { p.soft { "No paired test: " bdi { (why) } "." } }),
+    };
+    if a.len() != b.len() {
+        return Ok(
+            html! { p.soft { "No figure of the differences: only records have the windows of both sides." } },
+        );
+    }
+    if a.iter().zip(b).all(|(a, b)| a.nll_sum == b.nll_sum) {
+        return Ok(
+            html! { p.soft { "Identical to the base in all " (paired.windows) " windows." } },
+        );
+    }
+    let mean = interval(paired);
+    let points = differences(a, b);
+    let dot = match points.group {
+        1 => "a window".to_owned(),
+        n => format!("{n} windows"),
+    };
+    let text = format!(
+        "{} ± {}",
+        delta_ln_ppl(paired.mean, paired.se),
+        small(paired.se)
+    );
+    figure(
+        &format!("{id}-paired"),
+        &charts::paired(&points, paired.windows, mean),
+        "Paired differences",
+        &format!("Difference to the base in each window; its mean is {text} nat a token."),
+        html! {
+            (swatch("run")) "B − A, one dot " (dot) ". Line and band: mean and 95 % interval, paired over "
+            (paired.windows) " windows: Δ ln PPL " (text) ", t " (signed(paired.t(), 2)) "."
+        },
+    )
+}
+
+fn interval(paired: &Paired) -> Interval {
+    let (low, high) = paired.interval();
+    Interval {
+        mean: paired.mean,
+        low,
+        high,
+    }
+}
+
+/// Δ against the error of each run that has a reference.
+pub(super) fn against_references(s: &Section, table: usize) -> Result<Markup, PlotError> {
+    let effects: Vec<Effect> = s
+        .entries()
+        .filter_map(|e| {
+            let f = e.row.figures()?;
+            let r = f.reference.as_ref()?;
+            let se = 100.0 * f.ppl_err?.hypot(r.err?) / r.ppl;
+            Some(Effect {
+                name: e.number.to_string(),
+                value: Interval::normal(r.delta_pct, se),
+                label: format!(
+                    "σ {}",
+                    r.sigma.map_or_else(|| "-".to_owned(), |s| signed(s, 2))
+                ),
+                broken: false,
+            })
+        })
+        .collect();
+    effects_figure(
+        &format!("table-{table}-references"),
+        &effects,
+        None,
+        "Δ against the references",
+        "unpaired, from the errors of both figures",
+    )
+}
+
+/// Δ against the error of each run that was compared with the base: by the paired
+/// test, and the others apart, whose errors are far larger.
+pub(super) fn against_base(s: &Section, diff: &Diff, table: usize) -> Result<Markup, PlotError> {
+    let bound = diff.gate.max_delta_pct;
+    let collect = |effect: fn(&Difference) -> Option<(Interval, String)>| -> Vec<Effect> {
+        let line = |row: &DiffRow| {
+            let (value, label) = effect(row.difference.as_ref()?)?;
+            Some(Effect {
+                name: s.number(&row.key)?.to_string(),
+                value,
+                label,
+                broken: row.verdict == Verdict::Fail,
+            })
+        };
+        diff.rows.iter().filter_map(line).collect()
+    };
+    let paired = collect(|d| {
+        let p = d.paired.as_ref().ok()?;
+        // The same interval, in percent of A.
+        let pct = |ln: f64| 100.0 * ln.exp_m1();
+        let Interval { low, high, .. } = interval(p);
+        let value = Interval {
+            mean: d.delta_pct,
+            low: pct(low),
+            high: pct(high),
+        };
+        Some((value, format!("t {}", signed(p.t(), 2))))
+    });
+    let unpaired = collect(|d| {
+        d.paired.as_ref().err()?;
+        let se = 100.0 * d.a.1?.hypot(d.b.1?) / d.a.0;
+        let sigma = d
+            .unpaired_sigma
+            .map_or_else(|| "-".to_owned(), |s| signed(s, 2));
+        Some((Interval::normal(d.delta_pct, se), format!("σ {sigma}")))
+    });
+    let figure = |kind: &str, effects: &[Effect], test| {
+        let id = format!("table-{table}-{kind}");
+        effects_figure(&id, effects, bound, "Δ against the base", test)
+    };
+    Ok(html! {
+        div.figures {
+            (figure("paired", &paired, "paired, clustered by window")?)
+            (figure("unpaired", &unpaired, "unpaired, from the errors of both figures")?)
+        }
+    })
+}
+
+fn effects_figure(
+    id: &str,
+    effects: &[Effect],
+    bound: Option<f64>,
+    title: &str,
+    test: &str,
+) -> Result<Markup, PlotError> {
+    if effects.is_empty() {
+        return Ok(html! {});
+    }
+    let n = effects.len();
+    let runs = if n == 1 { "run" } else { "runs" };
+    if effects
+        .iter()
+        .all(|e| e.value.mean == 0.0 && e.value.low == 0.0 && e.value.high == 0.0)
+    {
+        return Ok(html! { p.soft { (title) ": exactly 0 in " (n) " " (runs) "." } });
+    }
+    figure(
+        id,
+        &charts::effects("Δ PPL", "%", effects, bound),
+        title,
+        &format!(
+            "Δ in percent with its 95 % interval, {n} {runs}, {test}; the table above has the numbers."
+        ),
+        html! {
+            (swatch("run")) (title) " by number of the run, with 95 % intervals: " (test) "; t or σ at the right."
+            @if let Some(b) = bound { " " (swatch("broken")) "Gate ±" (b) " %, and what breaks it." }
+        },
+    )
+}

@@ -1,0 +1,154 @@
+//! Result tables as a page for reviewers, and as Markdown for a pull request.
+//!
+//! [`Report`] is what both show: tables, each with its comparison to a base.
+//! `series` makes curves of windows, `charts` figures of curves, `plot` SVG of
+//! figures; `html` and `markdown` put the words around them. The same tables give
+//! the same bytes.
+
+mod axis;
+mod charts;
+mod figures;
+mod html;
+mod markdown;
+mod plot;
+mod series;
+
+use std::path::{Path, PathBuf};
+
+use crate::results::diff::{Diff, DiffRow, Side};
+use crate::results::noise::NoiseFloor;
+use crate::results::{CsvError, Gate, Outcome, ResultRow, ResultsError, Tables};
+
+pub use plot::PlotError;
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    #[error(transparent)]
+    Results(#[from] ResultsError),
+    #[error(transparent)]
+    Csv(#[from] CsvError),
+    #[error("cannot draw a figure: {0}")]
+    Plot(#[from] PlotError),
+}
+
+/// Tables of results, and how they compare with a base.
+pub struct Report {
+    base: Option<Tables>,
+    sections: Vec<Section>,
+}
+
+/// One table.
+struct Section {
+    tables: Tables,
+    /// Against the base, which is A.
+    diff: Option<Diff>,
+    /// Rows are numbered through all tables, from 1; this is the first one's.
+    first: usize,
+}
+
+/// One row of a table.
+struct Entry<'a> {
+    /// Its number in the report.
+    number: usize,
+    row: &'a ResultRow,
+    diff: Option<&'a DiffRow>,
+}
+
+/// How many runs of a table have figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    ok: usize,
+    failed: usize,
+    not_run: usize,
+}
+
+impl Report {
+    /// Reads tables and the files beside them, and compares each with `base`, whose
+    /// noise floors are given, too.
+    ///
+    /// # Errors
+    /// As [`Tables::load`] for every table.
+    pub fn load(
+        results: &[PathBuf],
+        base: Option<&Path>,
+        gate: Gate,
+        noise: &NoiseFloor,
+    ) -> Result<Self, ReportError> {
+        let base = match base {
+            Some(path) => Some((Tables::load_file(path)?, Side::load(path)?)),
+            None => None,
+        };
+        let mut sections = Vec::with_capacity(results.len());
+        let mut first = 1;
+        for path in results {
+            let tables = Tables::load_file(path)?;
+            let diff = match &base {
+                Some((_, side)) => {
+                    let b = Side::load(path)?;
+                    Some(Diff::new(side, &b, gate, noise))
+                }
+                None => None,
+            };
+            let rows = tables.rows().len();
+            sections.push(Section {
+                tables,
+                diff,
+                first,
+            });
+            first += rows;
+        }
+        Ok(Report {
+            base: base.map(|(tables, _)| tables),
+            sections,
+        })
+    }
+}
+
+impl Section {
+    /// The rows, sorted by key.
+    fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        (self.first..)
+            .zip(self.tables.rows())
+            .map(|(number, row)| Entry {
+                number,
+                row,
+                diff: self.diff.as_ref().and_then(|d| d.row(&row.key)),
+            })
+    }
+
+    /// The number of the run `key`; `None` if only the base has it.
+    fn number(&self, key: &str) -> Option<usize> {
+        self.entries().find(|e| e.row.key == key).map(|e| e.number)
+    }
+
+    fn path(&self) -> String {
+        self.tables.paths().table.display().to_string()
+    }
+
+    fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for row in self.tables.rows() {
+            match row.outcome {
+                Outcome::Ok(_) => counts.ok += 1,
+                Outcome::Failed(_) => counts.failed += 1,
+                Outcome::NotRun => counts.not_run += 1,
+            }
+        }
+        counts
+    }
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let runs = self.ok + self.failed + self.not_run;
+        write!(f, "{runs} {}", if runs == 1 { "run" } else { "runs" })?;
+        write!(f, ": {} ok", self.ok)?;
+        for (n, what) in [(self.failed, "failed"), (self.not_run, "not run")] {
+            if n > 0 {
+                write!(f, ", {n} {what}")?;
+            }
+        }
+        Ok(())
+    }
+}
