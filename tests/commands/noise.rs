@@ -106,18 +106,21 @@ fn an_experiment_says_what_counts() {
 #[test]
 fn a_residual_is_attributed_to_what_makes_it() {
     let project = project();
-    let score = [
-        "score",
-        "m/llama.gguf",
-        "-f",
-        "c/t.txt",
-        "-c",
-        "32",
-        "--chunks",
-        "6",
+    let windows = ["-c", "32", "--chunks", "6"];
+    let model = ["score", "m/llama.gguf"];
+    let ids = ["-f", "c/t.txt", "--no-bos", "--dump-tokens", "ids.txt"];
+    project.pplx(&[&model[..], &ids, &windows].concat()).good();
+    // On the same ids: BOS in the stream would move the windows by one.
+    let with_bos = [
+        "--tokens-file",
+        "ids.txt",
+        "--bos",
+        "--per-token",
+        "ref.csv",
     ];
-    let with_bos = [&score[..], &["--bos", "--per-token", "ref.csv"]].concat();
-    project.pplx(&with_bos).good();
+    project
+        .pplx(&[&model[..], &with_bos, &windows].concat())
+        .good();
     let attribute = ["attribute", FILE, "--reference", "ref.csv"];
     let out = project.pplx(&attribute).good();
     let line = |name: &str| {
