@@ -127,7 +127,8 @@ fn a_floor_that_was_not_measured_never_passes() {
 #[test]
 fn a_stale_floor_is_none() {
     let dir = tempfile::tempdir().unwrap();
-    let edits: [(&str, fn(&mut ResultRow)); 4] = [
+    type Edit = fn(&mut ResultRow);
+    let edits: [(&str, Edit); 4] = [
         ("model file", |r| r.provenance.model_sha256 = "d".repeat(64)),
         ("tokens", |r| r.provenance.tokens_sha256 = "d".repeat(64)),
         ("BOS", |r| r.provenance.bos = Some(true)),
