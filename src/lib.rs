@@ -4,6 +4,7 @@
 //! `results`; imports point down. `docs/architecture.md` says why.
 
 pub mod backend;
+pub mod base;
 pub mod cli;
 pub mod corpus;
 pub mod eval;

@@ -142,6 +142,8 @@ pub enum BackendError {
         id: u32,
         n_vocab: usize,
     },
+    #[error("the ids {found:?} are no part of the vocabulary of {n_vocab}")]
+    Vocabulary { found: Range<usize>, n_vocab: usize },
     #[error("layers {found:?} are no part of the model's {n_layer} layers")]
     Layers { found: Range<usize>, n_layer: usize },
     #[error(transparent)]
@@ -197,6 +199,23 @@ pub trait LayerWindowModel: Send + Sync {
     /// # Errors
     /// A range outside the model, weights that cannot be decoded.
     fn layers(&self, range: Range<usize>) -> Result<Box<dyn LayerWindow + '_>, BackendError>;
+
+    /// The rows of `hidden` with these numbers, as the output matrix takes them
+    /// (the final norm applied): `rows × width`, for [`Self::logits`].
+    fn head_rows(&self, hidden: &Hidden, rows: &[usize]) -> Vec<f32>;
+
+    /// The logits of a part of the vocabulary, `rows × vocab`, with all that the
+    /// head does to them. What is asked for at a time bounds the memory; the
+    /// values do not depend on it. They are not checked for NaN and infinity.
+    ///
+    /// # Errors
+    /// Weights that cannot be decoded, ids outside the vocabulary, interruption.
+    fn logits(
+        &self,
+        head_rows: &[f32],
+        vocab: Range<usize>,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<f32>, BackendError>;
 
     /// Scores the targets, each by a softmax over the whole vocabulary in f64; the
     /// logits are never stored together.

@@ -35,11 +35,11 @@ pub fn artifacts(plan: &Plan) -> Vec<Artifact<'_>> {
     let mut seen: BTreeSet<&Path> = BTreeSet::new();
     let mut all = Vec::new();
     for run in &plan.runs {
-        let (m, c) = (&run.model, &run.corpus);
-        let files = [
-            (&m.name, &m.path, &m.source, &m.sha256),
-            (&c.name, &c.path, &c.source, &c.sha256),
-        ];
+        let models = [&run.model].into_iter();
+        let models = models.chain(run.base.as_ref().map(|base| &base.model));
+        let models = models.map(|m| (&m.name, &m.path, &m.source, &m.sha256));
+        let c = &run.corpus;
+        let files = models.chain([(&c.name, &c.path, &c.source, &c.sha256)]);
         for (name, path, sources, sha256) in files {
             if seen.insert(path) {
                 all.push(Artifact {

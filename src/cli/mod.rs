@@ -12,6 +12,7 @@ mod fetch;
 mod gate;
 mod inputs;
 mod inspect;
+mod kld;
 mod noise;
 mod plan;
 mod progress;
@@ -49,6 +50,8 @@ enum Verb {
     Report(report::Args),
     /// Score one model on one corpus, with llama-perplexity's habits.
     Score(score::Args),
+    /// Compare a model's distributions with a base's: KL divergence.
+    Kld(kld::Args),
     /// Print the token ids of a file.
     Tokenize(tokenize::Args),
     /// Show a model file's architecture, layers and types.
@@ -92,6 +95,7 @@ pub fn main() -> ExitCode {
         Verb::Attribute(a) => attribute::run(a),
         Verb::Report(a) => report::run(a),
         Verb::Score(a) => score::run(a),
+        Verb::Kld(a) => kld::run(a),
         Verb::Tokenize(a) => tokenize::run(a),
         Verb::Inspect(a) => inspect::run(a),
         Verb::Fetch(a) => fetch::run(a),

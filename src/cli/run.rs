@@ -6,14 +6,14 @@ use super::Failure;
 use super::control::ControlArgs;
 use super::inputs::planned;
 use super::progress::SweepProgress;
-use crate::results::render;
+use crate::results::{kld_format, render};
 use crate::run::Sweep;
 
 #[derive(clap::Args)]
 #[command(
     after_help = "Writes RESULTS/NAME.csv and NAME.windows.csv (the same bytes for the same \
-inputs; commit them), NAME.timing.csv and the records of every token in .records/NAME (do not). \
-NAME is the experiment's.\n\
+inputs; commit them), with [kld] NAME.kld.csv (commit it too), NAME.timing.csv and the records of \
+every token in .records/NAME (do not). NAME is the experiment's.\n\
 Ctrl-C ends the run that is on its way and keeps the finished ones: --resume goes on from there. \
 A second Ctrl-C kills at once.\n\
 Exit codes: 0 all runs have figures; 1 a run failed; 2 usage or configuration error; 130 \
@@ -66,6 +66,10 @@ pub fn run(args: Args) -> Result<(), Failure> {
     drop(progress);
     println!("{}", render::table(tables.rows()).trim_end());
     println!("\n{}", tables.paths().table.display());
+    if tables.klds().len() > 0 {
+        println!("\n{}", kld_format::table(tables.klds()).trim_end());
+        println!("\n{}", tables.paths().kld.display());
+    }
     if summary.interrupted {
         return Err(Failure::Interrupted(format!(
             "interrupted with {} of {} runs finished; --resume measures the others",
@@ -74,6 +78,14 @@ pub fn run(args: Args) -> Result<(), Failure> {
         )));
     }
     match summary.failed {
+        0 if summary.uncompared > 0 => Err(Failure::failed(format!(
+            "{} could not be compared with the base: {} says why",
+            match summary.uncompared {
+                1 => "1 run".to_owned(),
+                n => format!("{n} runs"),
+            },
+            tables.paths().kld.display()
+        ))),
         0 => Ok(()),
         1 => Err(Failure::failed("1 run failed: its row says why")),
         n => Err(Failure::failed(format!(

@@ -6,7 +6,8 @@ use super::geometry::WindowPlan;
 use super::model::Sequence;
 use super::score::{Batch, EvalError, Feed, Passes, Progress, WindowScore, run_passes};
 use crate::backend::{
-    Device, Interrupt, LayerSpan, LayerWindow, LayerWindowModel, Partition, Target, TokenScore,
+    Device, Hidden, Interrupt, LayerSpan, LayerWindow, LayerWindowModel, Partition, Target,
+    TokenScore,
 };
 
 /// Why devices and a partition do not go together.
@@ -92,18 +93,12 @@ pub fn score_layered(
     (interrupt, checkpoints): (&Interrupt, &CheckpointOptions),
     each: &mut dyn FnMut(Progress),
 ) -> Result<Vec<WindowScore>, EvalError> {
-    let rows = plan.windows().iter().map(|w| w.len - 1).sum();
-    let mut passes = LayerPasses {
-        model,
-        passes: model.partition.passes(),
-        windows: Vec::new(),
-        states: Checkpoints::new(checkpoints.clone(), rows),
-        interrupt,
-    };
+    let mut passes = LayerPasses::new(model, plan, (interrupt, checkpoints));
     run_passes(&mut passes, tokens, plan, feed, interrupt, each)
 }
 
-struct LayerPasses<'a> {
+/// The passes of one model's layer windows.
+pub(super) struct LayerPasses<'a> {
     model: &'a Layered<'a>,
     passes: Vec<&'a [LayerSpan]>,
     /// The layer windows of the current pass.
@@ -112,12 +107,28 @@ struct LayerPasses<'a> {
     interrupt: &'a Interrupt,
 }
 
-impl Passes for LayerPasses<'_> {
-    fn count(&self) -> usize {
+impl<'a> LayerPasses<'a> {
+    pub fn new(
+        model: &'a Layered<'a>,
+        plan: &WindowPlan,
+        (interrupt, checkpoints): (&'a Interrupt, &CheckpointOptions),
+    ) -> Self {
+        let rows = plan.windows().iter().map(|w| w.len - 1).sum();
+        Self {
+            model,
+            passes: model.partition.passes(),
+            windows: Vec::new(),
+            states: Checkpoints::new(checkpoints.clone(), rows),
+            interrupt,
+        }
+    }
+
+    pub fn count(&self) -> usize {
         self.passes.len()
     }
 
-    fn begin(&mut self, pass: usize) -> Result<(), EvalError> {
+    /// Puts the layer windows of a pass on their devices.
+    pub fn begin(&mut self, pass: usize) -> Result<(), EvalError> {
         // The old ones leave their devices before the new ones come.
         self.windows.clear();
         for span in self.passes[pass] {
@@ -127,22 +138,24 @@ impl Passes for LayerPasses<'_> {
         Ok(())
     }
 
-    fn batch(
+    /// Takes a batch through the layers of a pass. The last pass yields its hidden
+    /// states and the model whose head they are for.
+    pub fn advance(
         &mut self,
         pass: usize,
         batch: &Batch,
-    ) -> Result<Option<Vec<Vec<TokenScore>>>, EvalError> {
+    ) -> Result<Option<(Hidden, &'a dyn LayerWindowModel)>, EvalError> {
         let (first, last) = (pass == 0, pass + 1 == self.passes.len());
         let spans = self.passes[pass];
         let (Some(first_span), Some(last_span)) = (spans.first(), spans.last()) else {
             return Ok(None);
         };
-        let sequences = batch.sequences();
         // Whole-device runs keep nothing and need no tags.
         let tags = match first && last {
             true => Vec::new(),
             false => batch.tags(),
         };
+        let sequences = batch.sequences();
         let mut hidden = if first {
             let tokens: Vec<&[u32]> = sequences.iter().map(|s| s.tokens).collect();
             let embedding = self.model.on(first_span)?;
@@ -172,24 +185,51 @@ impl Passes for LayerPasses<'_> {
             self.states.put(batch.index, tags, hidden)?;
             return Ok(None);
         }
-        let targets = targets(&sequences);
-        let scores = self
-            .model
-            .on(last_span)?
-            .score_targets(&hidden, &targets, self.interrupt);
-        let scores = scores.map_err(EvalError::Backend)?;
-        let mut rest = scores.as_slice();
-        let each = sequences.iter().map(|s| {
-            let (head, tail) = rest.split_at(s.targets.len());
-            rest = tail;
-            head.to_vec()
-        });
-        Ok(Some(each.collect()))
+        Ok(Some((hidden, self.model.on(last_span)?)))
     }
 }
 
+impl Passes for LayerPasses<'_> {
+    fn count(&self) -> usize {
+        LayerPasses::count(self)
+    }
+
+    fn begin(&mut self, pass: usize) -> Result<(), EvalError> {
+        LayerPasses::begin(self, pass)
+    }
+
+    fn batch(
+        &mut self,
+        pass: usize,
+        batch: &Batch,
+    ) -> Result<Option<Vec<Vec<TokenScore>>>, EvalError> {
+        let Some((hidden, head)) = self.advance(pass, batch)? else {
+            return Ok(None);
+        };
+        score_targets(head, &hidden, &batch.sequences(), self.interrupt).map(Some)
+    }
+}
+
+/// The scores of each sequence's targets.
+pub(super) fn score_targets(
+    head: &dyn LayerWindowModel,
+    hidden: &Hidden,
+    sequences: &[Sequence],
+    interrupt: &Interrupt,
+) -> Result<Vec<Vec<TokenScore>>, EvalError> {
+    let scores = head.score_targets(hidden, &targets(sequences), interrupt);
+    let scores = scores.map_err(EvalError::Backend)?;
+    let mut rest = scores.as_slice();
+    let each = sequences.iter().map(|s| {
+        let (head, tail) = rest.split_at(s.targets.len());
+        rest = tail;
+        head.to_vec()
+    });
+    Ok(each.collect())
+}
+
 /// The targets of all sequences, by their rows in the batch.
-fn targets(sequences: &[Sequence]) -> Vec<Target> {
+pub(super) fn targets(sequences: &[Sequence]) -> Vec<Target> {
     let mut targets = Vec::with_capacity(sequences.iter().map(|s| s.targets.len()).sum());
     let mut first_row = 0;
     for s in sequences {
@@ -239,6 +279,21 @@ mod tests {
 
         fn layers(&self, range: Range<usize>) -> Result<Box<dyn LayerWindow + '_>, BackendError> {
             Ok(Box::new(Double(range)))
+        }
+
+        fn head_rows(&self, hidden: &Hidden, rows: &[usize]) -> Vec<f32> {
+            rows.iter().map(|&row| hidden.data[row]).collect()
+        }
+
+        /// A hidden state is the logit of every id.
+        fn logits(
+            &self,
+            head_rows: &[f32],
+            vocab: Range<usize>,
+            _interrupt: &Interrupt,
+        ) -> Result<Vec<f32>, BackendError> {
+            let row = |&x: &f32| std::iter::repeat_n(x, vocab.len());
+            Ok(head_rows.iter().flat_map(row).collect())
         }
 
         fn score_targets(
@@ -309,13 +364,7 @@ mod tests {
                     memory,
                     ..CheckpointOptions::default()
                 };
-                let passes = LayerPasses {
-                    model: &model,
-                    passes: model.partition.passes(),
-                    windows: Vec::new(),
-                    states: Checkpoints::new(options, 36),
-                    interrupt: &interrupt,
-                };
+                let passes = LayerPasses::new(&model, &plan, (&interrupt, &options));
                 let feed = Feed {
                     bos: None,
                     batch: 1,

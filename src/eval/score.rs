@@ -4,6 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::checkpoint::CheckpointError;
 use super::geometry::{Window, WindowPlan};
+use super::kld::StoredError;
 use super::layered::DeviceError;
 use super::model::{PerplexityModel, Sequence};
 use crate::backend::{BackendError, Interrupt, Stage, TokenScore};
@@ -55,6 +56,15 @@ pub enum EvalError {
     Device(#[from] DeviceError),
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    #[error("the base model: {0}")]
+    Base(Box<EvalError>),
+    #[error(transparent)]
+    Stored(#[from] StoredError),
+    #[error(
+        "the base has {base} tokens in its vocabulary, the model {model}: distributions over different \
+         vocabularies cannot be compared"
+    )]
+    Vocabulary { base: usize, model: usize },
     #[error(
         "the hidden states kept for window {window} belong to other tokens than pass {pass} evaluates"
     )]
@@ -266,7 +276,7 @@ pub fn score_windows(
 }
 
 /// Turns a batch's sequence numbers into the corpus's window numbers.
-fn locate(error: BackendError, windows: &[Window]) -> EvalError {
+pub(super) fn locate(error: BackendError, windows: &[Window]) -> EvalError {
     let window = |sequence: usize| windows.get(sequence).map_or(sequence, |w| w.index);
     match error {
         BackendError::NotFinite {

@@ -42,6 +42,8 @@ pub struct Experiment {
     pub reference_files: Vec<Located<String>>,
     pub gate: Gate,
     pub noise: Noise,
+    /// What `[kld]` compares runs with: a model's name, or a run's key.
+    pub kld_base: Option<Located<String>>,
 }
 
 /// What `pplx noise` makes of the experiment.

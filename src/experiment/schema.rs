@@ -17,7 +17,7 @@ use crate::fetch::parse_source;
 use crate::results::Gate;
 use crate::results::noise::{Component, MaxDelta};
 
-pub(super) const TOP_KEYS: [&str; 10] = [
+pub(super) const TOP_KEYS: [&str; 11] = [
     "name",
     "description",
     "sweep",
@@ -28,6 +28,7 @@ pub(super) const TOP_KEYS: [&str; 10] = [
     "reference",
     "gate",
     "noise",
+    "kld",
 ];
 const MODE_NAMES: [&str; 4] = [
     "sliding-window",
@@ -80,6 +81,7 @@ pub(super) fn decode(path: &Path, layers: &Layers) -> Result<Experiment, Diagnos
         },
         gate: gate(&mut d, &top),
         noise: noise(&mut d, &top),
+        kld_base: kld_base(&mut d, &top),
     };
     d.finish(experiment)
 }
@@ -577,4 +579,17 @@ fn component(d: &mut Decoder<'_>, node: &Node<'_>) -> Option<Component> {
         d.error(node, format!("unknown component '{name}'{hint}"));
     }
     found
+}
+
+fn kld_base<'a>(d: &mut Decoder<'a>, top: &Table<'a>) -> Option<Located<String>> {
+    let node = top.get("kld")?;
+    let table = d.table(&node, "[kld]", &["base"])?;
+    let Some(base) = table.get("base") else {
+        d.error(
+            &node,
+            "[kld] has no 'base': it names the model, or the run, that others are compared with",
+        );
+        return None;
+    };
+    d.located_string(&base)
 }

@@ -459,3 +459,31 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_base_of_divergences() {
+    let base = |x: Experiment| x.kld_base.map(|b| (b.value, b.at.to_string()));
+    assert_eq!(base(load(MINIMAL, &[]).unwrap()), None);
+    let x = load(&format!("{MINIMAL}[kld]\nbase = \"m\"\n"), &[]).unwrap();
+    let (value, at) = base(x).unwrap();
+    assert_eq!(value, "m");
+    assert!(at.ends_with("x.toml:8:8"), "{at}");
+    for (table, error) in [
+        (
+            "[kld]\n",
+            "x.toml:7:1: [kld] has no 'base': it names the model, or the run, that others are \
+             compared with",
+        ),
+        (
+            "[kld]\nbase = 3\n",
+            "x.toml:8:8: 'base' must be a string, found the number 3",
+        ),
+        (
+            "[kld]\nbase = \"m\"\nbas = 1\n",
+            "x.toml:9:1: unknown key 'bas' in [kld]; did you mean 'base'? (valid: base)",
+        ),
+    ] {
+        let found = load(&format!("{MINIMAL}{table}"), &[]).unwrap_err();
+        assert!(found.contains(error), "{found}");
+    }
+}

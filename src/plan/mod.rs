@@ -84,6 +84,18 @@ pub struct RunSpec {
     pub placement: Placement,
     pub numerics: Numerics,
     pub limits: Limits,
+    /// What its distributions are compared with.
+    pub base: Option<BaseSpec>,
+}
+
+/// The base of a run's KL divergence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseSpec {
+    /// The key of the run that it is, whether the plan has that run or not.
+    pub key: String,
+    pub model: Arc<ModelSpec>,
+    pub placement: Placement,
+    pub numerics: Numerics,
 }
 
 /// An expanded experiment.
@@ -138,12 +150,22 @@ impl Plan {
             }
         }
         let Expansion {
-            runs,
+            mut runs,
             excluded,
             merged,
-            notes,
+            mut notes,
             ..
         } = expansion.finish();
+        if let Some(base) = &experiment.kld_base {
+            match set_bases(&base.value, &models, &mut runs) {
+                Ok(0) => notes.push(format!(
+                    "{}: no run is compared with the base '{}'",
+                    base.at, base.value
+                )),
+                Ok(_) => (),
+                Err(message) => errors.push(&base.at, message),
+            }
+        }
         if runs.is_empty() && inputs_found && excluded > 0 {
             errors.push(
                 &experiment.whole_file(),
@@ -172,6 +194,49 @@ impl Plan {
     pub fn corpora(&self) -> Vec<&Arc<CorpusSpec>> {
         distinct(self.runs.iter().map(|r| &r.corpus))
     }
+}
+
+/// Gives its base to every run that has one; answers how many have.
+fn set_bases(name: &str, models: &[Arc<ModelSpec>], runs: &mut [RunSpec]) -> Result<usize, String> {
+    if let Some(model) = models.iter().find(|m| m.name == name) {
+        let others = runs.iter_mut().filter(|r| r.model.name != name);
+        return Ok(others
+            .map(|run| {
+                run.base = Some(BaseSpec {
+                    // A key begins with the model's name.
+                    key: format!("{name}{}", &run.key[run.model.name.len()..]),
+                    model: model.clone(),
+                    placement: run.placement,
+                    numerics: run.numerics,
+                });
+            })
+            .count());
+    }
+    let Some(base) = runs.iter().find(|r| r.key == name).cloned() else {
+        let names = models.iter().map(|m| m.name.as_str());
+        let keys = runs.iter().map(|r| r.key.as_str());
+        let hint = match name.contains('/') {
+            true => experiment::suggest(name, keys),
+            false => experiment::suggest(name, names),
+        };
+        return Err(format!(
+            "'{name}' is neither a model of this experiment nor the key of a run{hint}"
+        ));
+    };
+    let same_text = |r: &RunSpec| {
+        r.corpus.name == base.corpus.name && (r.geometry, r.limits) == (base.geometry, base.limits)
+    };
+    let others = runs.iter_mut().filter(|r| r.key != name && same_text(r));
+    Ok(others
+        .map(|run| {
+            run.base = Some(BaseSpec {
+                key: base.key.clone(),
+                model: base.model.clone(),
+                placement: base.placement,
+                numerics: base.numerics,
+            });
+        })
+        .count())
 }
 
 fn distinct<'a, T>(items: impl Iterator<Item = &'a Arc<T>>) -> Vec<&'a Arc<T>> {
@@ -314,6 +379,7 @@ impl<'a> Expansion<'a> {
             placement: resolution.placement,
             numerics,
             limits,
+            base: None,
         };
         if self.keys.insert(run.key.clone()) {
             self.runs.push(run);

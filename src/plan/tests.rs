@@ -464,6 +464,53 @@ proptest! {
 }
 
 #[test]
+fn bases_of_divergences() {
+    let project = Project::new();
+    project.model("m/b.gguf", 2048);
+    let two = MINIMAL.replace("[256]", "[256, 512]") + "[[models]]\npath = \"m/b.gguf\"\n";
+    let bases = |base: &str| {
+        let plan = project.plan(&format!("{two}[kld]\nbase = \"{base}\"\n"));
+        let runs = plan.unwrap().runs;
+        let base = |r: &RunSpec| r.base.as_ref().map(|b| b.key.clone());
+        let each = runs.iter().map(|r| (r.key.clone(), base(r)));
+        each.collect::<Vec<_>>()
+    };
+    let key = |model: &str, n_ctx: usize| {
+        let prefix = n_ctx / 2 + 1;
+        format!("{model}/t.txt/{n_ctx}/sw-s{n_ctx}-p{prefix}/cpu/exact")
+    };
+    // A model: every run of another one, against the same run of it.
+    let want = [
+        (key("a", 256), None),
+        (key("a", 512), None),
+        (key("b", 256), Some(key("a", 256))),
+        (key("b", 512), Some(key("a", 512))),
+    ];
+    assert_eq!(bases("a"), want);
+    // A run: those of the same text and geometry.
+    let want = [
+        (key("a", 256), Some(key("b", 256))),
+        (key("a", 512), None),
+        (key("b", 256), None),
+        (key("b", 512), None),
+    ];
+    assert_eq!(bases(&key("b", 256)), want);
+
+    let error = project.error(&format!("{two}[kld]\nbase = \"c\"\n"));
+    let want = ":12:8: 'c' is neither a model of this experiment nor the key of a run";
+    assert!(error.contains(want), "{error}");
+    let alone = project
+        .plan(&format!("{MINIMAL}[kld]\nbase = \"a\"\n"))
+        .unwrap();
+    let note = "no run is compared with the base 'a'";
+    assert!(
+        alone.notes.iter().any(|n| n.contains(note)),
+        "{:?}",
+        alone.notes
+    );
+}
+
+#[test]
 fn numerics_that_the_weights_have_no_products_for_are_refused() {
     let project = Project::new();
     let text = |numerics: &str| {

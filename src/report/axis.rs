@@ -38,6 +38,19 @@ impl Axis {
         Self::new(label, "", low, high, 1.0)
     }
 
+    /// A logarithmic axis: x lies at log10(x), and whole decades have ticks.
+    pub fn decades(label: &str, unit: &str, low: f64, high: f64) -> Self {
+        let (first, last) = (low.ceil() as i32, high.floor() as i32);
+        let step = 1 + (last - first).max(0) / 8;
+        let decade = |e| (f64::from(e), format!("10{}", superscript(e)));
+        Axis {
+            title: format!("{label} ({unit})"),
+            low,
+            high,
+            ticks: (first..=last).step_by(step as usize).map(decade).collect(),
+        }
+    }
+
     /// An axis for the lines of a list, downwards: the line of `names[i]` lies at
     /// `-i`.
     pub fn list(names: impl IntoIterator<Item = String>) -> Self {
@@ -146,6 +159,8 @@ mod tests {
             texts(&Axis::counts("window", -0.5, 3.5)),
             ["0", "1", "2", "3"]
         );
+        let a = Axis::decades("KLD", "nat", -3.2, 0.5);
+        assert_eq!(texts(&a), ["10⁻³", "10⁻²", "10⁻¹", "10⁰"]);
         let a = Axis::list(["4", "7"].map(str::to_owned));
         assert_eq!((texts(&a), a.range()), (vec!["4", "7"], -1.75..0.75));
     }

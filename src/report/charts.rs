@@ -183,6 +183,57 @@ pub fn effects(label: &str, unit: &str, effects: &[Effect], bound: Option<f64>) 
     }
 }
 
+/// KL divergences below this are drawn at it: rounding makes them, and a
+/// logarithm has no place for 0.
+pub const LEAST_KLD: f64 = 1e-9;
+
+/// The distribution of KL divergences over tokens, from their percentiles: the
+/// share of tokens that lie below each, ascending, and its value in nats. A bar
+/// between two percentiles has the area of the share between them over log10 KLD;
+/// it is a twentieth of a decade wide at least.
+pub fn divergences(percentiles: &[(f64, f64)], mean: f64) -> Figure {
+    let place = |kld: f64| kld.max(LEAST_KLD).log10();
+    let bars: Vec<(f64, f64, f64)> = percentiles
+        .windows(2)
+        .map(|pair| {
+            let (from, to) = (place(pair[0].1), place(pair[1].1));
+            let to = to.max(from + 0.05);
+            (from, to, 100.0 * (pair[1].0 - pair[0].0) / (to - from))
+        })
+        .collect();
+    let low = bars.first().map_or(-1.0, |b| b.0).min(place(mean));
+    let high = bars.iter().map(|b| b.1).fold(place(mean), f64::max);
+    let top = bars.iter().map(|b| b.2).fold(0.0, f64::max);
+    let mut marks: Vec<Mark> = bars
+        .iter()
+        .flat_map(|&(from, to, height)| {
+            [
+                Mark::Band {
+                    points: vec![(from, 0.0, height), (to, 0.0, height)],
+                    ink: Ink::Run,
+                },
+                Mark::Line {
+                    points: vec![(from, 0.0), (from, height), (to, height), (to, 0.0)],
+                    ink: Ink::Run,
+                    width: 1.0,
+                },
+            ]
+        })
+        .collect();
+    marks.push(Mark::Line {
+        points: vec![(place(mean), 0.0), (place(mean), top)],
+        ink: Ink::Reference,
+        width: 1.5,
+    });
+    Figure {
+        size: SIZE,
+        right: 0,
+        x: Axis::decades("KLD", "nat", low - 0.1, high + 0.1),
+        y: Axis::over("tokens per decade", "%", [0.0, top]),
+        marks,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,6 +301,27 @@ mod tests {
             ink: Ink::Run
         }));
         assert_eq!(f.y.title(), "Δ NLL a token (10⁻³ nat)");
+        f.draw().unwrap();
+    }
+
+    #[test]
+    fn bars_of_divergences_have_the_area_of_their_share() {
+        let percentiles = [(0.0, 0.0), (0.5, 1e-4), (0.9, 1e-2), (1.0, 1e-2)];
+        let f = divergences(&percentiles, 2e-3);
+        let bars = f.marks.iter().filter_map(|m| match m {
+            Mark::Band { points, .. } => Some((points[0].0, points[1].0, points[0].2)),
+            _ => None,
+        });
+        let bars: Vec<(f64, f64, f64)> = bars.collect();
+        assert_eq!(bars.len(), 3);
+        // What rounds to nothing lies at the floor.
+        assert!((bars[0].0 + 9.0).abs() < 1e-12);
+        for ((from, to, height), share) in bars.iter().zip([50.0, 40.0, 10.0]) {
+            assert!(((to - from) * height - share).abs() < 1e-9);
+        }
+        // Equal percentiles still have a bar.
+        assert!((bars[2].1 - bars[2].0 - 0.05).abs() < 1e-12);
+        assert_eq!(line(&f, Ink::Reference)[0].0, 2e-3f64.log10());
         f.draw().unwrap();
     }
 

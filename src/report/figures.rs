@@ -3,6 +3,7 @@
 use maud::{Markup, PreEscaped, html};
 
 use super::charts::{self, Effect, Interval};
+use super::divergence;
 use super::plot::{Figure, PlotError};
 use super::series::{differences, running};
 use super::{Entry, Section};
@@ -12,7 +13,7 @@ use crate::results::{Figures, Paired, Tables, WindowRow};
 
 /// A drawn figure with its caption. `id` is unique in the page; `title` says what
 /// it is and `description` what it shows to those who do not see it.
-fn figure(
+pub(super) fn figure(
     id: &str,
     figure: &Figure,
     title: &str,
@@ -33,7 +34,7 @@ fn figure(
     })
 }
 
-fn swatch(class: &str) -> Markup {
+pub(super) fn swatch(class: &str) -> Markup {
     html! { span class={ "swatch " (class) } aria-hidden="true" {} " " }
 }
 
@@ -63,7 +64,11 @@ pub(super) fn run(
         Some(d) => paired_figure(&id, d, base, windows)?,
         None => html! {},
     };
-    Ok(html! { div.figures { (curve) (differences) } })
+    let divergence = match section.tables.kld(&entry.row.key) {
+        Some(row) => divergence::of_run(&id, row)?,
+        None => html! {},
+    };
+    Ok(html! { div.figures { (curve) (differences) (divergence) } })
 }
 
 fn running_figure(

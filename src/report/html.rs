@@ -2,6 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use super::divergence;
 use super::figures;
 use super::plot::{Ink, PlotError};
 use super::{Entry, Report, Section};
@@ -89,6 +90,7 @@ impl Report {
                     "tokens of a window may be correlated. Δ and σ against the reference row, unpaired."
                 }, figures_table(s)))
                 (effects)
+                (divergence::in_html(s, number))
                 h3 { "Runs" }
                 @for run in &runs { (run) }
             }
@@ -108,7 +110,7 @@ pub(super) fn name(text: &str) -> Markup {
 
 /// A table with its caption, which stays where it is while the table scrolls
 /// sideways, also by keyboard. `id` is unique in the page.
-fn table(id: &str, caption: Markup, rows: Markup) -> Markup {
+pub(super) fn table(id: &str, caption: Markup, rows: Markup) -> Markup {
     html! {
         p.caption id=(id) { (caption) }
         div.scroll role="region" tabindex="0" aria-labelledby=(id) {
@@ -127,7 +129,7 @@ fn perplexity(value: f64, err: Option<f64>) -> Markup {
     cell(&ppl(value, None), &err)
 }
 
-fn link(number: Option<usize>) -> Markup {
+pub(super) fn link(number: Option<usize>) -> Markup {
     html! {
         @match number {
             Some(n) => a href={ "#run-" (n) } { (n) },

@@ -1,7 +1,7 @@
 //! The report as Markdown, for a comment on a pull request: verdicts first, then
 //! what has no figure, then everything else folded.
 
-use super::{Entry, Report, Section};
+use super::{Entry, Report, Section, divergence};
 use crate::results::diff::{Diff, Verdict};
 use crate::results::markdown::{code, text};
 use crate::results::render::{ppl, signed};
@@ -26,12 +26,16 @@ impl Report {
             let rows: Vec<_> = section.entries().map(|e| e.row).collect();
             let figures = figures(&rows);
             // Beside a comparison, figures are details.
+            let divergences = divergence::in_markdown(section);
             let open = section.diff.is_none() && rows.len() <= OPEN_ROWS;
             let summary = format!("Figures: {}", section.counts());
             out += &match open {
                 true => format!("{summary}\n\n{figures}\n"),
                 false => folded(&summary, &figures),
             };
+            if !divergences.is_empty() {
+                out += &folded("KL divergence from the base model", &divergences);
+            }
         }
         out += "\nPPL ± one standard error, as llama-perplexity computes it. σ takes both figures as \
                 independent; t is of the paired test, by window over identical tokens. p is adjusted for the \

@@ -7,6 +7,7 @@
 
 mod axis;
 mod charts;
+mod divergence;
 mod figures;
 mod html;
 mod markdown;

@@ -11,7 +11,7 @@ use crate::eval::{Geometry, Mode};
 macro_rules! record {
     ($(#[$meta:meta])* $name:ident { $($field:ident: $ty:ty,)* }) => {
         $(#[$meta])*
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         pub(super) struct $name { $(pub $field: $ty,)* }
 
         impl Columns for $name {
@@ -62,6 +62,63 @@ record! {
 }
 
 record! {
+    /// `NAME.kld.csv`.
+    KldRecord {
+        key: String,
+        status: String,
+        base: String,
+        kld: Option<f64>,
+        kld_err: Option<f64>,
+        kld_max: Option<f64>,
+        kld_p99_9: Option<f64>,
+        kld_p99: Option<f64>,
+        kld_p95: Option<f64>,
+        kld_p90: Option<f64>,
+        kld_median: Option<f64>,
+        kld_p10: Option<f64>,
+        kld_p5: Option<f64>,
+        kld_p1: Option<f64>,
+        kld_p0_1: Option<f64>,
+        kld_min: Option<f64>,
+        ppl: Option<f64>,
+        ppl_err: Option<f64>,
+        ppl_base: Option<f64>,
+        ppl_base_err: Option<f64>,
+        correlation: Option<f64>,
+        ln_ppl_ratio: Option<f64>,
+        ln_ppl_ratio_err: Option<f64>,
+        ppl_ratio: Option<f64>,
+        ppl_ratio_err: Option<f64>,
+        ppl_difference: Option<f64>,
+        ppl_difference_err: Option<f64>,
+        delta_p: Option<f64>,
+        delta_p_err: Option<f64>,
+        delta_p_max: Option<f64>,
+        delta_p_p99_9: Option<f64>,
+        delta_p_p99: Option<f64>,
+        delta_p_p95: Option<f64>,
+        delta_p_p90: Option<f64>,
+        delta_p_p75: Option<f64>,
+        delta_p_median: Option<f64>,
+        delta_p_p25: Option<f64>,
+        delta_p_p10: Option<f64>,
+        delta_p_p5: Option<f64>,
+        delta_p_p1: Option<f64>,
+        delta_p_p0_1: Option<f64>,
+        delta_p_min: Option<f64>,
+        rms_delta_p: Option<f64>,
+        rms_delta_p_err: Option<f64>,
+        same_top: Option<f64>,
+        same_top_err: Option<f64>,
+        scored_tokens: Option<usize>,
+        engine: String,
+        model_sha256: String,
+        base_sha256: String,
+        tokens_sha256: String,
+    }
+}
+
+record! {
     /// `NAME.windows.csv`.
     WindowRecord {
         key: String,
@@ -105,9 +162,9 @@ record! {
     }
 }
 
-const OK: &str = "ok";
-const NOT_RUN: &str = "not run";
-const FAILED: &str = "failed: ";
+pub(super) const OK: &str = "ok";
+pub(super) const NOT_RUN: &str = "not run";
+pub(super) const FAILED: &str = "failed: ";
 
 impl From<&ResultRow> for ResultRecord {
     fn from(row: &ResultRow) -> Self {
@@ -344,6 +401,7 @@ mod tests {
         let docs = include_str!("../../docs/results.md");
         for (file, columns) in [
             ("## `NAME.csv`", ResultRecord::REQUIRED),
+            ("## `NAME.kld.csv`", KldRecord::REQUIRED),
             ("## `NAME.windows.csv`", WindowRecord::REQUIRED),
             ("## `NAME.timing.csv`", TimingRecord::REQUIRED),
             ("## `NAME.noise.csv`", NoiseRecord::REQUIRED),

@@ -1,4 +1,4 @@
-//! The three files of an experiment's results.
+//! The files of an experiment's results.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::csv_file::{self, Columns, CsvError};
+use super::kld_row::KldRow;
 use super::record::RecordFolder;
 use super::row::{ResultRow, TimingRow, WindowRow};
-use super::schema::{ResultRecord, TimingRecord, WindowRecord};
+use super::schema::{KldRecord, ResultRecord, TimingRecord, WindowRecord};
 
 /// The windows of each run.
 pub(super) type Windows = BTreeMap<String, Vec<WindowRow>>;
@@ -45,6 +46,8 @@ pub struct TablePaths {
     pub timing: PathBuf,
     /// `NAME.noise.csv`
     pub noise: PathBuf,
+    /// `NAME.kld.csv`
+    pub kld: PathBuf,
     /// `.records/NAME`
     pub records: RecordFolder,
 }
@@ -61,6 +64,7 @@ impl TablePaths {
             windows: path.with_extension("windows.csv"),
             timing: path.with_extension("timing.csv"),
             noise: path.with_extension("noise.csv"),
+            kld: path.with_extension("kld.csv"),
             records: RecordFolder::beside(path),
         }
     }
@@ -74,6 +78,7 @@ pub struct Tables {
     rows: BTreeMap<String, ResultRow>,
     windows: Windows,
     timing: BTreeMap<String, TimingRow>,
+    kld: BTreeMap<String, KldRow>,
 }
 
 impl Tables {
@@ -89,6 +94,7 @@ impl Tables {
             rows: BTreeMap::new(),
             windows: Windows::new(),
             timing: BTreeMap::new(),
+            kld: BTreeMap::new(),
         }
     }
 
@@ -135,6 +141,14 @@ impl Tables {
         for line in csv_file::read_if_exists::<TimingRecord>(&t.paths.timing)?.unwrap_or_default() {
             let (key, row) = line.record.into_row();
             t.timing.insert(key, row);
+        }
+        for line in csv_file::read_if_exists::<KldRecord>(&t.paths.kld)?.unwrap_or_default() {
+            let row = KldRow::from_record(line.record)
+                .map_err(|problem| CsvError::malformed(&t.paths.kld, line.line, problem))?;
+            if let Some(old) = t.kld.insert(row.key.clone(), row) {
+                let problem = format!("the key '{}' occurs twice", old.key);
+                return Err(CsvError::malformed(&t.paths.kld, line.line, problem).into());
+            }
         }
         Ok(t)
     }
@@ -183,12 +197,33 @@ impl Tables {
         Ok(())
     }
 
+    /// Sets how far a run is from its base, or that it has none.
+    ///
+    /// # Errors
+    /// Figures that are not finite.
+    pub fn put_kld(&mut self, key: &str, row: Option<KldRow>) -> Result<(), ResultsError> {
+        if let Some(row) = &row {
+            row.check().map_err(|problem| ResultsError::Row {
+                key: key.to_owned(),
+                problem,
+            })?;
+        }
+        set(&mut self.kld, key, row);
+        Ok(())
+    }
+
+    /// How far a run is from its base, where it has one.
+    pub fn kld(&self, key: &str) -> Option<&KldRow> {
+        self.kld.get(key)
+    }
+
     /// Drops the runs whose key `keep` refuses, such as those an experiment no
     /// longer has.
     pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         self.rows.retain(|k, _| keep(k));
         self.windows.retain(|k, _| keep(k));
         self.timing.retain(|k, _| keep(k));
+        self.kld.retain(|k, _| keep(k));
     }
 
     /// Lets `f` change what is said of each run, such as its comparison.
@@ -210,11 +245,17 @@ impl Tables {
         self.windows.get(key).map_or(&[], Vec::as_slice)
     }
 
+    /// All comparisons with a base, sorted by key.
+    pub fn klds(&self) -> impl ExactSizeIterator<Item = &KldRow> {
+        self.kld.values()
+    }
+
     pub fn paths(&self) -> &TablePaths {
         &self.paths
     }
 
-    /// Writes the three files, each replaced at once.
+    /// Writes the files, each replaced at once; that of divergences where there
+    /// are any, or were.
     pub fn save(&self) -> Result<(), ResultsError> {
         // The table comes last: a row in it always has its windows on disk.
         let windows = self
@@ -224,6 +265,9 @@ impl Tables {
         write(&self.paths.windows, windows)?;
         let timing = self.timing.iter().map(|(k, t)| TimingRecord::new(k, t));
         write(&self.paths.timing, timing)?;
+        if !self.kld.is_empty() || self.paths.kld.exists() {
+            write(&self.paths.kld, self.kld.values().map(KldRecord::from))?;
+        }
         write(
             &self.paths.table,
             self.rows.values().map(ResultRecord::from),

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
+use super::cache::ModelCache;
 use super::measure::{Control, MeasureError, Measurement};
 use super::noise::apply;
 use super::rerun::{Base, Change, Rerun, RerunReporter};
-use super::sweep::{Cache, RunError, blank, status};
+use super::sweep::{RunError, blank, status};
 use crate::eval::{Geometry, Mode};
 use crate::fetch::FetchOptions;
 use crate::plan::RunSpec;
@@ -97,7 +98,7 @@ impl Attribute<'_> {
     ) -> Result<Attribution, AttributeError> {
         let mut rerun = Rerun {
             spec,
-            cache: &mut Cache::new(&self.fetch.cache_dir),
+            cache: &mut ModelCache::new(&self.fetch.cache_dir),
             n_threads: self.n_threads,
             control: self.control,
         };

@@ -5,8 +5,9 @@ use std::time::Instant;
 use super::input::LoadedModel;
 use crate::backend::{Device, Interrupt, LayerWindowModel};
 use crate::eval::{
-    CheckpointOptions, DeviceError, EvalError, Feed, Geometry, GeometryError, Layered, Limits,
-    Moments, WindowPlan, WindowScore, score_layered,
+    Base, BaseSink, CheckpointOptions, DeviceError, EvalError, Feed, Geometry, GeometryError,
+    Layered, Limits, Moments, Pair, Progress, StoredBase, TokenKld, WindowPlan, WindowScore,
+    save_base, score_against, score_layered,
 };
 use crate::plan::Placement;
 use crate::results::{Figures, WindowRow};
@@ -87,24 +88,121 @@ pub fn measure(
     control: &Control,
     observe: &mut dyn FnMut(Observation),
 ) -> Result<Measurement, MeasureError> {
-    let Settings {
-        geometry, limits, ..
-    } = settings;
-    let n_ctx_train = loaded.model.n_ctx_train;
-    if geometry.n_ctx > n_ctx_train {
-        return Err(MeasureError::Context {
-            n_ctx: geometry.n_ctx,
-            n_ctx_train,
-        });
-    }
-    let plan = WindowPlan::new(tokens.len(), geometry, limits)?;
-    let chosen = Feed::batch_for(geometry.n_ctx, loaded.cpu.n_threads());
-    let feed = Feed {
-        bos: settings.bos,
-        batch: settings.batch.unwrap_or(chosen),
+    let means = (&control.interrupt, &control.checkpoints);
+    measure_by(
+        loaded,
+        tokens,
+        settings,
+        observe,
+        |model, plan, feed, each| score_layered(model, tokens, plan, feed, means, each),
+    )
+}
+
+/// What a model is compared with.
+pub enum BaseInput<'a> {
+    Model {
+        loaded: &'a LoadedModel,
+        placement: Placement,
+    },
+    Stored(&'a mut dyn StoredBase),
+}
+
+/// As [`measure`], which yields the same bits; compares every scored token's
+/// distribution with the base's besides. Its tokens, BOS and geometry must be
+/// the same.
+///
+/// # Errors
+/// Those of [`measure`] for either model, a stored base that cannot be read.
+pub fn measure_against(
+    loaded: &LoadedModel,
+    base: BaseInput,
+    tokens: &[u32],
+    settings: Settings,
+    control: &Control,
+    observe: &mut dyn FnMut(Observation),
+) -> Result<(Measurement, Vec<TokenKld>), MeasureError> {
+    let means = (&control.interrupt, &control.checkpoints);
+    let n_threads = loaded.cpu.n_threads();
+    let mut klds = Vec::new();
+    let mut against = |base: Base, mut settings: Settings| {
+        if let Base::Stored(stored) = &base {
+            let at_once = stored.windows_at_once();
+            settings.batch = Some(settings.batch_for(n_threads).min(at_once));
+        }
+        measure_by(
+            loaded,
+            tokens,
+            settings,
+            observe,
+            |model, plan, feed, each| {
+                let pair = Pair {
+                    model,
+                    base,
+                    n_threads,
+                };
+                let (scores, all) = score_against(pair, tokens, plan, feed, means, each)?;
+                klds = all;
+                Ok(scores)
+            },
+        )
     };
-    let windows = plan.windows().len();
-    let partition = settings.placement.partition(loaded.model.n_layer());
+    let measurement = match base {
+        BaseInput::Stored(stored) => against(Base::Stored(stored), settings)?,
+        BaseInput::Model { loaded, placement } => {
+            check_context(loaded, settings.geometry)?;
+            with_layers(loaded, placement, |base| {
+                against(Base::Model(base), settings)
+            })?
+        }
+    };
+    Ok((measurement, klds))
+}
+
+/// As [`measure`]; stores every scored token's distribution besides.
+///
+/// # Errors
+/// Those of [`measure`], and of storing.
+pub fn measure_saving(
+    loaded: &LoadedModel,
+    sink: &mut dyn BaseSink,
+    tokens: &[u32],
+    settings: Settings,
+    control: &Control,
+    observe: &mut dyn FnMut(Observation),
+) -> Result<Measurement, MeasureError> {
+    let means = (&control.interrupt, &control.checkpoints);
+    let sink = (sink, loaded.cpu.n_threads());
+    measure_by(
+        loaded,
+        tokens,
+        settings,
+        observe,
+        |model, plan, feed, each| save_base(model, sink, tokens, (plan, feed), means, each),
+    )
+}
+
+impl Settings {
+    fn batch_for(&self, n_threads: usize) -> usize {
+        let chosen = Feed::batch_for(self.geometry.n_ctx, n_threads);
+        self.batch.unwrap_or(chosen)
+    }
+}
+
+fn check_context(loaded: &LoadedModel, geometry: Geometry) -> Result<(), MeasureError> {
+    let (n_ctx, n_ctx_train) = (geometry.n_ctx, loaded.model.n_ctx_train);
+    match n_ctx > n_ctx_train {
+        true => Err(MeasureError::Context { n_ctx, n_ctx_train }),
+        false => Ok(()),
+    }
+}
+
+/// Puts a model's layer windows where a placement wants them.
+fn with_layers<T>(
+    loaded: &LoadedModel,
+    placement: Placement,
+    f: impl FnOnce(&Layered) -> Result<T, MeasureError>,
+) -> Result<T, MeasureError> {
+    let partition = placement.partition(loaded.model.n_layer());
     let streamed;
     let cpu: &dyn LayerWindowModel = match partition.cycles() {
         true => {
@@ -113,22 +211,49 @@ pub fn measure(
         }
         false => &loaded.cpu,
     };
-    let model = Layered::new(vec![(Device::Cpu, cpu)], partition)?;
+    f(&Layered::new(vec![(Device::Cpu, cpu)], partition)?)
+}
+
+/// Plans, lets `score` do the scoring, and sums up.
+fn measure_by(
+    loaded: &LoadedModel,
+    tokens: &[u32],
+    settings: Settings,
+    observe: &mut dyn FnMut(Observation),
+    score: impl FnOnce(
+        &Layered,
+        &WindowPlan,
+        Feed,
+        &mut dyn FnMut(Progress),
+    ) -> Result<Vec<WindowScore>, EvalError>,
+) -> Result<Measurement, MeasureError> {
+    let Settings {
+        geometry, limits, ..
+    } = settings;
+    check_context(loaded, geometry)?;
+    let plan = WindowPlan::new(tokens.len(), geometry, limits)?;
+    let feed = Feed {
+        bos: settings.bos,
+        batch: settings.batch_for(loaded.cpu.n_threads()),
+    };
+    let windows = plan.windows().len();
     let mut moments = Moments::default();
     let start = Instant::now();
-    let means = (&control.interrupt, &control.checkpoints);
-    let scores = score_layered(&model, tokens, &plan, feed, means, &mut |p| {
-        for nll in p.new.iter().flat_map(WindowScore::nll) {
-            moments.push(nll);
-        }
-        observe(Observation {
-            pass: p.pass,
-            passes: p.passes,
-            windows_done: p.done,
-            windows,
-            moments,
-            new: p.new,
+    let scores = with_layers(loaded, settings.placement, |model| {
+        let scores = score(model, &plan, feed, &mut |p| {
+            for nll in p.new.iter().flat_map(WindowScore::nll) {
+                moments.push(nll);
+            }
+            observe(Observation {
+                pass: p.pass,
+                passes: p.passes,
+                windows_done: p.done,
+                windows,
+                moments,
+                new: p.new,
+            });
         });
+        Ok(scores?)
     })?;
     let seconds = start.elapsed().as_secs_f64();
     let rows: Vec<WindowRow> = scores

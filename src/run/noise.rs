@@ -3,9 +3,10 @@
 
 use std::path::Path;
 
+use super::cache::ModelCache;
 use super::measure::{Control, MeasureError};
 use super::rerun::{Base, Change, Rerun, RerunReporter};
-use super::sweep::{Cache, RunError, Summary, SweepError, blank, hashes, status};
+use super::sweep::{RunError, Summary, SweepError, blank, hashes, status};
 use crate::backend::{Numerics, Precision, SumOrder};
 use crate::experiment;
 use crate::fetch::FetchOptions;
@@ -38,7 +39,7 @@ impl Calibrate<'_> {
         let path = TablePaths::new(self.results, &self.plan.name).noise;
         let mut calibration = Calibration::new(&path);
         let mut summary = Summary::default();
-        let mut cache = Cache::new(&self.fetch.cache_dir);
+        let mut cache = ModelCache::new(&self.fetch.cache_dir);
         for (i, spec) in self.plan.runs.iter().enumerate() {
             let mut provenance = blank(spec, &hashes).provenance;
             let rerun = Rerun {

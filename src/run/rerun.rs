@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::cache::ModelCache;
 use super::measure::{Control, Measurement, Observation, Settings, measure};
-use super::sweep::{Cache, RunError, settings};
+use super::sweep::{RunError, settings};
 use crate::backend::cpu::no_product;
 use crate::backend::{Device, Numerics, Variation};
 use crate::corpus::CorpusTokens;
@@ -40,7 +41,7 @@ pub(super) struct Change {
 /// Measures one run.
 pub(super) struct Rerun<'a> {
     pub spec: &'a RunSpec,
-    pub cache: &'a mut Cache,
+    pub cache: &'a mut ModelCache,
     pub n_threads: usize,
     pub control: &'a Control,
 }
@@ -61,7 +62,10 @@ impl Rerun<'_> {
     /// Loads the run; fills in what becomes known of it.
     pub fn base(&mut self, provenance: &mut Provenance) -> Result<Base, RunError> {
         let arithmetic = (self.spec.numerics, Variation::default());
-        let (loaded, tokens) = self.cache.get(self.spec, arithmetic, self.n_threads)?;
+        let model = (&*self.spec.model, arithmetic);
+        let (loaded, tokens) = self
+            .cache
+            .get(model, &self.spec.corpus.path, self.n_threads)?;
         let partition = self.spec.placement.partition(loaded.model.n_layer());
         let mut devices = partition.spans().iter().map(|span| span.device);
         if let Some(other) = devices.find(|&d| d != Device::Cpu) {
@@ -86,7 +90,10 @@ impl Rerun<'_> {
     ) -> Result<Measurement, RunError> {
         let numerics = change.numerics.unwrap_or(self.spec.numerics);
         let arithmetic = (numerics, change.variation);
-        let (loaded, _) = self.cache.get(self.spec, arithmetic, self.n_threads)?;
+        let model = (&*self.spec.model, arithmetic);
+        let (loaded, _) = self
+            .cache
+            .get(model, &self.spec.corpus.path, self.n_threads)?;
         let settings = Settings {
             batch: change.batch,
             bos: change.bos.unwrap_or(base.settings.bos),

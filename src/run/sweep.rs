@@ -2,26 +2,28 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
+use super::against::{AgainstError, check_same_text};
+use super::cache::Cache;
 use super::host::{Clock, host_name, peak_rss_mib};
 use super::input::{InputError, LoadedModel, model_type};
-use super::measure::{Control, MeasureError, Measurement, Observation, Settings, measure};
-use crate::backend::{Device, Numerics, Variation};
-use crate::corpus::{CorpusError, CorpusTokens, DEFAULT_CHUNK, TokenCache, ids_sha256};
+use super::measure::{
+    BaseInput, Control, MeasureError, Measurement, Observation, Settings, measure, measure_against,
+};
+use crate::backend::{Device, Variation};
+use crate::corpus::{CorpusError, CorpusTokens, ids_sha256};
 use crate::eval::EvalError;
 use crate::fetch::{
     FetchError, FetchOptions, Progress, remembered_sha256, remembered_sha256_of_parts,
 };
 use crate::gguf::Gguf;
-use crate::plan::{Plan, RunSpec};
+use crate::plan::{BaseSpec, Plan, RunSpec};
 use crate::reference::References;
 use crate::results::{
-    CsvError, Outcome, Provenance, Record, RecordError, ResultRow, ResultsError, Tables, TimingRow,
-    WindowRow,
+    CsvError, KldFigures, KldOutcome, KldRow, Outcome, Provenance, Record, RecordError, ResultRow,
+    ResultsError, Tables, TimingRow, WindowRow,
 };
-use crate::tokenizer;
 
 /// Why a sweep could not go on. What concerns one run only is in its row.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +58,8 @@ pub struct Summary {
     pub measured: usize,
     pub kept: usize,
     pub failed: usize,
+    /// Runs with figures that could not be compared with their base.
+    pub uncompared: usize,
     /// Whether it was interrupted: the run that was on its way and those after it
     /// have not been measured.
     pub interrupted: bool,
@@ -84,6 +88,8 @@ pub(super) enum RunError {
     Corpus(#[from] CorpusError),
     #[error(transparent)]
     Measure(#[from] MeasureError),
+    #[error(transparent)]
+    Against(#[from] AgainstError),
     #[error("the model asks for BOS, but its metadata names none")]
     NoBos,
     #[error("the arithmetic of {0} cannot be varied, that of the CPU can: take placement 'cpu'")]
@@ -117,11 +123,20 @@ impl Sweep<'_> {
         let blanks: Vec<ResultRow> = self.plan.runs.iter().map(|r| blank(r, &hashes)).collect();
         tables.retain(|key| blanks.iter().any(|row| row.key == key));
         let mut keep = Vec::with_capacity(blanks.len());
-        for row in &blanks {
+        for (spec, row) in self.plan.runs.iter().zip(&blanks) {
             let finished = tables.get(&row.key).filter(|old| is_result_of(old, row));
-            keep.push(finished.is_some());
-            if finished.is_none() {
+            let kld = spec.base.as_ref().map(|b| blank_kld(row, b, &hashes));
+            let compared = match &kld {
+                Some(blank) => (tables.kld(&row.key)).is_some_and(|old| is_kld_of(old, blank)),
+                None => true,
+            };
+            let kept = finished.is_some() && compared;
+            keep.push(kept);
+            if !kept {
                 tables.put(row.clone(), Vec::new(), None)?;
+                tables.put_kld(&row.key, kld)?;
+            } else if kld.is_none() {
+                tables.put_kld(&row.key, None)?;
             }
         }
         // Rows that are kept follow the reference files as they are now.
@@ -148,9 +163,13 @@ impl Sweep<'_> {
             }
             reporter.begin(i + 1, of, spec);
             let clock = Clock::start();
-            let (windows, timing) = match self.one(spec, &mut row, &mut cache, reporter) {
+            let mut kld = spec.base.as_ref().map(|b| blank_kld(&row, b, &hashes));
+            let result = self.one(spec, (&mut row, &mut kld), &mut cache, reporter);
+            let (windows, timing) = match result {
                 Ok((measurement, record)) => {
                     summary.measured += 1;
+                    let failed = |k: &KldRow| matches!(k.outcome, KldOutcome::Failed(_));
+                    summary.uncompared += usize::from(kld.as_ref().is_some_and(failed));
                     let timing = self.timing(&clock, &measurement, &cache);
                     references.annotate(&mut row);
                     // First, so that a row that is written has its record.
@@ -168,6 +187,7 @@ impl Sweep<'_> {
                 }
             };
             reporter.end(&row, clock.elapsed());
+            tables.put_kld(&row.key, kld)?;
             tables.put(row, windows, timing)?;
             tables.save()?;
         }
@@ -179,20 +199,74 @@ impl Sweep<'_> {
     fn one(
         &self,
         spec: &RunSpec,
-        row: &mut ResultRow,
+        (row, kld): (&mut ResultRow, &mut Option<KldRow>),
         cache: &mut Cache,
         reporter: &mut dyn Reporter,
     ) -> Result<(Measurement, Record), RunError> {
-        let arithmetic = (spec.numerics, Variation::default());
-        let (loaded, tokens) = cache.get(spec, arithmetic, self.n_threads)?;
+        let Cache {
+            run: run_cache,
+            base: base_cache,
+        } = cache;
+        let (loaded, tokens) = run_cache.get(
+            (&spec.model, (spec.numerics, Variation::default())),
+            &spec.corpus.path,
+            self.n_threads,
+        )?;
         let p = &mut row.provenance;
         let settings = Settings {
             batch: self.batch,
             ..settings(spec, loaded, &tokens, p)?
         };
-        let measurement = measure(loaded, &tokens.ids, settings, self.control, &mut |o| {
-            reporter.progress(&o);
-        })?;
+        let bos = settings.bos;
+        let mut progress = |o: Observation| reporter.progress(&o);
+        let compared = match (&spec.base, kld) {
+            (Some(base), Some(kld)) => {
+                kld.tokens_sha256.clone_from(&p.tokens_sha256);
+                let cache = base_cache.get(
+                    (&base.model, (base.numerics, Variation::default())),
+                    &spec.corpus.path,
+                    self.n_threads,
+                );
+                let compared = cache.and_then(|(base_model, base_tokens)| {
+                    let base_bos = window_bos(base_model, spec)?;
+                    check_same_text((&base_tokens.ids, base_bos), (&tokens.ids, bos))?;
+                    let input = BaseInput::Model {
+                        loaded: base_model,
+                        placement: base.placement,
+                    };
+                    let control = self.control;
+                    let m = measure_against(
+                        loaded,
+                        input,
+                        &tokens.ids,
+                        settings,
+                        control,
+                        &mut progress,
+                    );
+                    Ok(m?)
+                });
+                match compared {
+                    Ok((measurement, klds)) => {
+                        kld.outcome = match KldFigures::new(&klds) {
+                            Some(figures) => KldOutcome::Ok(Box::new((&figures).into())),
+                            None => KldOutcome::Failed("one token is too few".to_owned()),
+                        };
+                        Some(measurement)
+                    }
+                    Err(e) if is_of_run(&e) => return Err(e),
+                    // The base's matter, not the run's.
+                    Err(e) => {
+                        kld.outcome = KldOutcome::Failed(status(&e));
+                        None
+                    }
+                }
+            }
+            _ => None,
+        };
+        let measurement = match compared {
+            Some(measurement) => measurement,
+            None => measure(loaded, &tokens.ids, settings, self.control, &mut progress)?,
+        };
         p.windows = Some(measurement.windows.len());
         p.scored_tokens = Some(measurement.scored);
         row.outcome = Outcome::Ok(measurement.figures.clone());
@@ -209,10 +283,7 @@ impl Sweep<'_> {
             wall_s,
             tokens_per_s: m.evaluated as f64 / m.seconds,
             peak_rss_mib: peak_rss_mib(),
-            threads: cache
-                .model
-                .as_ref()
-                .map_or(0, |(_, loaded)| loaded.cpu.n_threads()),
+            threads: cache.run.n_threads(),
             host: host_name(),
             started_at: clock.started_at(),
         }
@@ -227,8 +298,12 @@ pub(super) fn hashes(
 ) -> Result<HashMap<PathBuf, String>, SweepError> {
     let mut hashes = HashMap::new();
     for run in &plan.runs {
-        let (model, corpus) = (&run.model.path, &run.corpus.path);
-        if !hashes.contains_key(model) {
+        let corpus = &run.corpus.path;
+        let base = run.base.as_ref().map(|base| &base.model.path);
+        for model in [&run.model.path].into_iter().chain(base) {
+            if hashes.contains_key(model) {
+                continue;
+            }
             // A file that cannot be opened gets a row that says why.
             let sha256 = match Gguf::open(model) {
                 Ok(gguf) => remembered_sha256_of_parts(gguf.paths(), fetch, progress)?,
@@ -257,13 +332,8 @@ pub(super) fn settings(
     p.layer_placement = partition.to_string();
     p.tokens = Some(tokens.ids.len());
     p.tokens_sha256 = ids_sha256(&tokens.ids);
-    let tokenizer = loaded.tokenizer()?;
-    let with_bos = tokenizer.add_bos() && spec.geometry.mode.substitutes_bos();
-    p.bos = Some(with_bos);
-    let bos = match with_bos {
-        true => Some(tokenizer.bos().ok_or(RunError::NoBos)?),
-        false => None,
-    };
+    let bos = window_bos(loaded, spec)?;
+    p.bos = Some(bos.is_some());
     Ok(Settings {
         geometry: spec.geometry,
         limits: spec.limits,
@@ -271,6 +341,26 @@ pub(super) fn settings(
         placement: spec.placement,
         batch: None,
     })
+}
+
+/// What replaces the first token of each window.
+fn window_bos(loaded: &LoadedModel, spec: &RunSpec) -> Result<Option<u32>, RunError> {
+    let tokenizer = loaded.tokenizer()?;
+    match tokenizer.add_bos() && spec.geometry.mode.substitutes_bos() {
+        true => tokenizer.bos().map(Some).ok_or(RunError::NoBos),
+        false => Ok(None),
+    }
+}
+
+/// Whether what ended a comparison would have ended the run without a base, too.
+fn is_of_run(e: &RunError) -> bool {
+    match e {
+        RunError::Measure(MeasureError::Eval(e)) => !matches!(
+            e,
+            EvalError::Base(_) | EvalError::Vocabulary { .. } | EvalError::Stored(_)
+        ),
+        _ => false,
+    }
 }
 
 /// A failure in the words of the status column.
@@ -316,6 +406,26 @@ pub(super) fn blank(run: &RunSpec, hashes: &HashMap<PathBuf, String>) -> ResultR
     }
 }
 
+/// The row of a comparison that has not begun.
+fn blank_kld(row: &ResultRow, base: &BaseSpec, hashes: &HashMap<PathBuf, String>) -> KldRow {
+    KldRow {
+        key: row.key.clone(),
+        base: base.key.clone(),
+        engine: super::engine(),
+        model_sha256: row.provenance.model_sha256.clone(),
+        base_sha256: hashes.get(&base.model.path).cloned().unwrap_or_default(),
+        tokens_sha256: String::new(),
+        outcome: KldOutcome::NotRun,
+    }
+}
+
+/// Whether `old` is a finished comparison of what `blank` is to compare.
+fn is_kld_of(old: &KldRow, blank: &KldRow) -> bool {
+    matches!(old.outcome, KldOutcome::Ok(_))
+        && (&old.base, &old.engine) == (&blank.base, &blank.engine)
+        && (&old.model_sha256, &old.base_sha256) == (&blank.model_sha256, &blank.base_sha256)
+}
+
 /// Whether `old` is a finished row of the run whose blank row is `blank`: what
 /// is known before a run must be the same.
 fn is_result_of(old: &ResultRow, blank: &ResultRow) -> bool {
@@ -324,62 +434,4 @@ fn is_result_of(old: &ResultRow, blank: &ResultRow) -> bool {
         && (&o.model_sha256, &o.corpus_sha256) == (&b.model_sha256, &b.corpus_sha256)
         && (o.geometry, o.parse_special) == (b.geometry, b.parse_special)
         && (&o.placement, &o.numerics, &o.engine) == (&b.placement, &b.numerics, &b.engine)
-}
-
-/// What runs share: the last model, and the tokens of each corpus for it.
-pub(super) struct Cache {
-    model: Option<(ModelKey, LoadedModel)>,
-    tokens: HashMap<PathBuf, Arc<CorpusTokens>>,
-    disk: TokenCache,
-}
-
-/// A model's file, and how it is tokenized.
-type ModelKey = (PathBuf, tokenizer::Options);
-
-/// How it is multiplied, and what is varied.
-pub(super) type Arithmetic = (Numerics, Variation);
-
-impl Cache {
-    pub(super) fn new(cache_dir: &Path) -> Self {
-        Self {
-            model: None,
-            tokens: HashMap::new(),
-            disk: TokenCache::new(cache_dir.join("tokens")),
-        }
-    }
-
-    /// The model and the tokens of a run. A plan lists the runs of a model
-    /// together, so one model is in memory at a time.
-    pub(super) fn get(
-        &mut self,
-        spec: &RunSpec,
-        (numerics, variation): Arithmetic,
-        n_threads: usize,
-    ) -> Result<(&LoadedModel, Arc<CorpusTokens>), RunError> {
-        let key = (spec.model.path.clone(), spec.model.tokenizer_options());
-        let loaded = match self.model.take() {
-            Some((old, loaded)) if old == key => loaded,
-            old => {
-                // Its memory is wanted for the next one.
-                drop(old);
-                self.tokens.clear();
-                LoadedModel::open(&key.0, &key.1, n_threads)?
-            }
-        };
-        let loaded = loaded.with_numerics(numerics)?.with_variation(variation);
-        let (_, loaded) = self.model.insert((key, loaded));
-        let path = &spec.corpus.path;
-        let tokens = match self.tokens.get(path) {
-            Some(tokens) => tokens.clone(),
-            None => {
-                let tokens = self
-                    .disk
-                    .tokenize(path, loaded.tokenizer()?, DEFAULT_CHUNK)?;
-                let tokens = Arc::new(tokens);
-                self.tokens.insert(path.clone(), tokens.clone());
-                tokens
-            }
-        };
-        Ok((loaded, tokens))
-    }
 }

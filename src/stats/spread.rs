@@ -97,6 +97,12 @@ impl Summary {
             percentiles: PERCENTILES.map(|(_, p)| percentile(&values, p).unwrap_or(f64::NAN)),
         })
     }
+
+    /// The percentile for a share of [`PERCENTILES`]; NaN for another share.
+    pub fn at(&self, share: f64) -> f64 {
+        let place = PERCENTILES.iter().position(|(_, p)| *p == share);
+        place.map_or(f64::NAN, |i| self.percentiles[i])
+    }
 }
 
 /// Pearson's correlation of pairs; `None` where one side does not vary.

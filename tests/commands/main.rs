@@ -2,6 +2,7 @@
 //! tests make: files, figures, messages and exit codes.
 
 mod inspect;
+mod kld;
 mod noise;
 mod project;
 mod run;

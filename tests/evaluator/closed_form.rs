@@ -14,14 +14,14 @@ use pplx::tokenizer;
 use crate::support::tiny::{BOS, Tiny, piece_bytes, text, vocabulary};
 
 /// The logit of `next` after `token`: quarters, so that nothing is rounded.
-fn logit(token: usize, next: usize) -> f32 {
+pub fn logit(token: usize, next: usize) -> f32 {
     ((token * 7 + next * next * 5 + token * next) % 23) as f32 / 4.0 - 2.0
 }
 
 /// One-hot embeddings, blocks that add nothing, and the table as the head. An
 /// embedding's mean square is `1/d`; with `eps` of `3/d` the final norm divides by
 /// `2/√d`, which its weight undoes. With `d = 64` all of this is exact in f32.
-fn bigram_model() -> Tiny {
+pub fn bigram_model(logit: impl Fn(usize, usize) -> f32) -> Tiny {
     let (n_vocab, d) = (vocabulary().len(), 64);
     let mut tiny = Tiny::llama()
         .unset("attention.key_length")
@@ -95,7 +95,7 @@ fn check_rest(ours: &TokenScore, before: u32, target: u32) {
 fn cross_entropy_of_a_bigram_table() {
     let folder = tempfile::tempdir().unwrap();
     let (model, corpus) = (folder.path().join("m.gguf"), folder.path().join("c.txt"));
-    bigram_model().write(&model);
+    bigram_model(logit).write(&model);
     std::fs::write(&corpus, text(300)).unwrap();
     let loaded = LoadedModel::open(&model, &tokenizer::Options::default(), 2).unwrap();
     let tokens = tokenize_file(&corpus, loaded.tokenizer().unwrap(), DEFAULT_CHUNK)
@@ -161,7 +161,7 @@ fn cross_entropy_of_a_bigram_table() {
 fn bytes_are_those_of_the_text() {
     let folder = tempfile::tempdir().unwrap();
     let (model, corpus) = (folder.path().join("m.gguf"), folder.path().join("c.txt"));
-    bigram_model().write(&model);
+    bigram_model(logit).write(&model);
     let text = text(25);
     std::fs::write(&corpus, &text).unwrap();
     let loaded = LoadedModel::open(&model, &tokenizer::Options::default(), 1).unwrap();

@@ -3,6 +3,7 @@
 mod closed_form;
 mod features;
 mod invariance;
+mod kld;
 mod model_errors;
 mod not_finite;
 mod prefixes;

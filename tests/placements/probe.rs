@@ -50,6 +50,19 @@ impl LayerWindowModel for Probe<'_> {
         }))
     }
 
+    fn head_rows(&self, hidden: &Hidden, rows: &[usize]) -> Vec<f32> {
+        self.cpu.head_rows(hidden, rows)
+    }
+
+    fn logits(
+        &self,
+        head_rows: &[f32],
+        vocab: Range<usize>,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<f32>, BackendError> {
+        self.cpu.logits(head_rows, vocab, interrupt)
+    }
+
     fn score_targets(
         &self,
         hidden: &Hidden,

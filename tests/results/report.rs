@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pplx::results::{Outcome, ResultRow, Tables};
+use pplx::eval::TokenKld;
+use pplx::results::{KldFigures, KldOutcome, KldRow, KldSummary, Outcome, ResultRow, Tables};
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 use crate::support::{finished, nll, write, write_with};
@@ -349,4 +350,70 @@ fn many_rows_are_folded_in_markdown_except_those_to_look_at() {
     let rows: Vec<usize> = tables.iter().map(|t| t.len() - 1).collect();
     assert_eq!(rows, [1, 29, 30], "{md}");
     assert_eq!(tables[0][1][0], "run-17");
+}
+
+#[test]
+fn divergences_have_a_table_and_a_figure() {
+    let dir = tempfile::tempdir().unwrap();
+    let tokens: Vec<TokenKld> = (1..=1000)
+        .map(|i| TokenKld {
+            nll_base: 2.0,
+            nll: 2.0 + 1e-4 * f64::from(i),
+            kld: 1e-6 * f64::from(i * i),
+            kld_least: 1e-6 * f64::from(i * i),
+            kld_variance: 0.0,
+            same_top: i % 4 != 0,
+        })
+        .collect();
+    let figures = KldFigures::new(&tokens).unwrap();
+    let mut t = Tables::new(dir.path(), "results");
+    for (key, outcome) in [
+        ("a", KldOutcome::Ok(Box::new(KldSummary::from(&figures)))),
+        (
+            "b",
+            KldOutcome::Failed("the base | has no such `window`".into()),
+        ),
+        ("c", KldOutcome::NotRun),
+    ] {
+        let (row, windows) = finished(key, &nll(2.0, 0.01));
+        t.put(row, windows, None).unwrap();
+        let row = KldRow {
+            key: key.into(),
+            base: "base".into(),
+            engine: "pplx 0.1.0".into(),
+            model_sha256: "a".repeat(64),
+            base_sha256: "b".repeat(64),
+            tokens_sha256: "c".repeat(64),
+            outcome,
+        };
+        t.put_kld(key, Some(row)).unwrap();
+    }
+    t.save().unwrap();
+    let (code, html, md, _) = report(dir.path(), &[text(&t.paths().table)]);
+    assert_eq!(code, 0);
+    let mean = format!("{:.6} ± ", figures.kld.mean.value);
+    let rows = html_rows(&html, "base");
+    assert!(
+        rows[0].contains(&mean) && rows[0].contains("75.000 ± "),
+        "{rows:?}"
+    );
+    assert_eq!(
+        rows[1],
+        "2|bbase base|failed|the base | has no such `window`|"
+    );
+    assert_eq!(rows[2], "3|cbase base|not run|no figure|");
+    assert_eq!(
+        html.matches("-divergence-title\"").count(),
+        2,
+        "its id and its use"
+    );
+    let table = &markdown_tables(&md)[1];
+    assert!(table[1][2].starts_with(&mean), "{md}");
+    for row in &table[2..] {
+        assert_eq!(
+            (row.len(), &row[2..]),
+            (8, [""; 6].map(str::to_owned).as_slice()),
+            "{md}"
+        );
+    }
 }

@@ -1,6 +1,8 @@
 //! The output head, fused with the softmax: logits live for one tile of rows and
 //! one run of the vocabulary, never for a whole window.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::Residency;
@@ -17,6 +19,105 @@ const RUN: usize = 64 * PANEL;
 /// Rows whose logits a thread holds: 56 × 2048 × 4 B stay in its L2 cache.
 const ROWS: usize = 56;
 
+/// A run of the vocabulary, decoded.
+struct Run<'a> {
+    head: &'a Head,
+    vocab: Range<usize>,
+    weight: Weight<'a>,
+}
+
+impl<'a> Run<'a> {
+    /// The runs of a part of the vocabulary.
+    fn cut(vocab: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let end = vocab.end;
+        vocab
+            .step_by(RUN)
+            .map(move |first| first..(first + RUN).min(end))
+    }
+
+    fn load(
+        source: Source,
+        head: &'a Head,
+        vocab: Range<usize>,
+        residency: Residency,
+    ) -> Result<Self, BackendError> {
+        let rows = head.weight.rows(vocab.start, vocab.len());
+        let weight = Weight::decode(source, &rows)?;
+        if residency == Residency::Streamed {
+            rows.release(source.gguf);
+        }
+        Ok(Self {
+            head,
+            vocab,
+            weight,
+        })
+    }
+
+    /// The logits of the run for normed rows, `rows × vocab`.
+    fn logits(&self, isa: Isa, rows: &[f32], out: &mut [f32]) {
+        self.weight.multiply(isa, rows, out);
+        for logits in out.chunks_exact_mut(self.vocab.len()) {
+            if let Some(bias) = &self.head.bias {
+                math::add(isa, logits, &bias.values[self.vocab.clone()]);
+            }
+            scale_and_cap(isa, self.head, logits);
+        }
+    }
+}
+
+/// The rows of `hidden` with these numbers, as the output matrix takes them.
+pub(super) fn normed_rows(isa: Isa, head: &Head, hidden: &[f32], rows: &[usize]) -> Vec<f32> {
+    let n = head.weight.n_in;
+    let mut normed = vec![0.0f32; rows.len() * n];
+    normed
+        .par_chunks_mut(ROWS * n)
+        .zip(rows.par_chunks(ROWS))
+        .for_each(|(normed, rows)| {
+            for (out, row) in normed.chunks_exact_mut(n).zip(rows) {
+                out.copy_from_slice(&hidden[row * n..][..n]);
+                if let Some(norm) = &head.norm {
+                    norm::apply(isa, norm, out);
+                }
+            }
+        });
+    normed
+}
+
+/// The logits of a part of the vocabulary for normed rows, `rows × vocab`.
+pub(super) fn logits(
+    isa: Isa,
+    source: Source,
+    head: &Head,
+    rows: &[f32],
+    vocab: Range<usize>,
+    (residency, interrupt): (Residency, &Interrupt),
+) -> Result<Vec<f32>, BackendError> {
+    let (n, width) = (head.weight.n_in, vocab.len());
+    let mut out = vec![0.0f32; rows.len() / n * width];
+    if out.is_empty() {
+        return Ok(out);
+    }
+    for part in Run::cut(vocab.clone()) {
+        interrupt.check()?;
+        let (first, n_run) = (part.start - vocab.start, part.len());
+        let run = Run::load(source, head, part, residency)?;
+        out.par_chunks_mut(ROWS * width)
+            .zip(rows.par_chunks(ROWS * n))
+            .for_each_init(
+                || vec![0.0f32; ROWS * n_run],
+                |logits, (out, rows)| {
+                    let logits = &mut logits[..rows.len() / n * n_run];
+                    run.logits(isa, rows, logits);
+                    let each = out.chunks_exact_mut(width);
+                    for (out, logits) in each.zip(logits.chunks_exact(n_run)) {
+                        out[first..][..n_run].copy_from_slice(logits);
+                    }
+                },
+            );
+    }
+    Ok(out)
+}
+
 /// The scores of the targets, or the number of the first target whose logits are
 /// not finite. `hidden` rows have the norm's width.
 pub(super) fn score_targets(
@@ -28,30 +129,17 @@ pub(super) fn score_targets(
     (residency, interrupt): (Residency, &Interrupt),
 ) -> Result<Result<Vec<TokenScore>, usize>, BackendError> {
     let n = head.weight.n_in;
-    let mut rows = vec![0.0f32; targets.len() * n];
-    rows.par_chunks_mut(ROWS * n)
-        .zip(targets.par_chunks(ROWS))
-        .for_each(|(rows, targets)| {
-            for (row, target) in rows.chunks_exact_mut(n).zip(targets) {
-                row.copy_from_slice(&hidden[target.row * n..][..n]);
-                if let Some(norm) = &head.norm {
-                    norm::apply(isa, norm, row);
-                }
-            }
-        });
+    let numbers: Vec<usize> = targets.iter().map(|t| t.row).collect();
+    let rows = normed_rows(isa, head, hidden, &numbers);
     let own = target_logits(isa, source, head, &rows, targets)?;
     if residency == Residency::Streamed {
         head.weight.release(source.gguf);
     }
     let mut sums = vec![LogSumExp::default(); targets.len()];
-    for first in (0..head.weight.n_out).step_by(RUN) {
+    for vocab in Run::cut(0..head.weight.n_out) {
         interrupt.check()?;
-        let n_run = RUN.min(head.weight.n_out - first);
-        let run = head.weight.rows(first, n_run);
-        let w = Weight::load(source, &run)?;
-        if residency == Residency::Streamed {
-            run.release(source.gguf);
-        }
+        let n_run = vocab.len();
+        let run = Run::load(source, head, vocab, residency)?;
         sums.par_chunks_mut(ROWS)
             .zip(rows.par_chunks(ROWS * n))
             .zip(own.par_chunks(ROWS))
@@ -59,13 +147,9 @@ pub(super) fn score_targets(
                 || vec![0.0f32; ROWS * n_run],
                 |logits, ((sums, rows), own)| {
                     let logits = &mut logits[..own.len() * n_run];
-                    w.multiply(isa, rows, logits);
+                    run.logits(isa, rows, logits);
                     let each = sums.iter_mut().zip(own);
-                    for ((lse, &own), logits) in each.zip(logits.chunks_exact_mut(n_run)) {
-                        if let Some(bias) = &head.bias {
-                            math::add(isa, logits, &bias.values[first..first + n_run]);
-                        }
-                        scale_and_cap(isa, head, logits);
+                    for ((lse, &own), logits) in each.zip(logits.chunks_exact(n_run)) {
                         math::log_sum_exp(isa, lse, logits, own);
                     }
                 },

@@ -78,7 +78,8 @@ impl<'m> LoadedLayer<'m> {
 
     /// Runs the layer on the rows of one sequence and the values that they carry,
     /// in place. Rows before position `from` take part as far as later rows depend
-    /// on them; what becomes of them is left open.
+    /// on them; what becomes of them is left open. Whether all values are known to
+    /// be finite: false may concern rows before `from`.
     pub fn apply(
         &self,
         isa: Isa,
@@ -86,7 +87,8 @@ impl<'m> LoadedLayer<'m> {
         (x, carried): (&mut [f32], &mut [f32]),
         (width, from): (usize, usize),
         s: &mut Scratch,
-    ) {
+    ) -> bool {
+        let mut finite = false;
         let mixes = |branches: &Branches| branches.iter().any(|(b, _)| b.mixer.mixes_rows());
         let last_mixing = self.blocks.iter().rposition(mixes).unwrap_or(0);
         for (i, branches) in self.blocks.iter().enumerate() {
@@ -99,20 +101,26 @@ impl<'m> LoadedLayer<'m> {
             let n = x.len() - first * width;
             let mut sum = std::mem::take(&mut s.sum);
             let mut out = std::mem::take(&mut s.branch);
-            room(&mut sum, n).fill(0.0);
-            for (branch, mixer) in branches {
-                let out = room(&mut out, n);
+            for (i, (branch, mixer)) in branches.iter().enumerate() {
+                let into = match i {
+                    0 => room(&mut sum, n),
+                    _ => room(&mut out, n),
+                };
                 let input = (&*x, &mut *carried);
-                apply_branch(isa, spread, branch, mixer, input, (width, first), s, out);
-                math::add(isa, &mut sum[..n], out);
+                apply_branch(isa, spread, branch, mixer, input, (width, first), s, into);
+                if i > 0 {
+                    math::add(isa, &mut sum[..n], &out[..n]);
+                }
             }
-            math::add(isa, &mut x[first * width..], &sum[..n]);
+            finite = math::add_checked(isa, &mut x[first * width..], &sum[..n]);
             s.sum = sum;
             s.branch = out;
         }
         if self.rescale != 1.0 {
             math::scale(isa, &mut x[from * width..], self.rescale);
+            return false;
         }
+        finite
     }
 }
 

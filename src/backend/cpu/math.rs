@@ -290,6 +290,26 @@ multiversion! {
 }
 
 multiversion! {
+    /// `x ← x + y`; whether all sums are finite.
+    pub fn add_checked(xs: &mut [f32], ys: &[f32]) -> bool {
+        let mut bad = [0u32; LANES];
+        let (chunks, rest) = xs.as_chunks_mut::<LANES>();
+        let (y_chunks, y_rest) = ys.as_chunks::<LANES>();
+        for (chunk, ys) in chunks.iter_mut().zip(y_chunks) {
+            for ((x, y), b) in chunk.iter_mut().zip(ys).zip(&mut bad) {
+                *x += y;
+                *b |= not_finite(*x);
+            }
+        }
+        for ((x, y), b) in rest.iter_mut().zip(y_rest).zip(&mut bad) {
+            *x += y;
+            *b |= not_finite(*x);
+        }
+        bad.iter().all(|&b| b == 0)
+    }
+}
+
+multiversion! {
     /// `x ← x + a·y`.
     pub fn add_scaled(xs: &mut [f32], ys: &[f32], a: f32) {
         for (x, y) in xs.iter_mut().zip(ys) {

@@ -208,6 +208,26 @@ impl CpuModel {
         }))
     }
 
+    fn logits_with(
+        &self,
+        head_rows: &[f32],
+        vocab: Range<usize>,
+        residency: Residency,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<f32>, BackendError> {
+        let n_vocab = self.n_vocab();
+        if vocab.start > vocab.end || vocab.end > n_vocab {
+            return Err(BackendError::Vocabulary {
+                found: vocab,
+                n_vocab,
+            });
+        }
+        let (source, head) = (self.source(), &self.model.head);
+        let how = (residency, interrupt);
+        self.threads
+            .install(|| head::logits(self.isa, source, head, head_rows, vocab, how))
+    }
+
     fn score_targets_with(
         &self,
         hidden: &Hidden,
@@ -367,6 +387,21 @@ impl LayerWindowModel for CpuModel {
         self.layers_with(range, Residency::Mapped)
     }
 
+    fn head_rows(&self, hidden: &Hidden, rows: &[usize]) -> Vec<f32> {
+        let head = &self.model.head;
+        self.threads
+            .install(|| head::normed_rows(self.isa, head, &hidden.data, rows))
+    }
+
+    fn logits(
+        &self,
+        head_rows: &[f32],
+        vocab: Range<usize>,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<f32>, BackendError> {
+        self.logits_with(head_rows, vocab, Residency::Mapped, interrupt)
+    }
+
     fn score_targets(
         &self,
         hidden: &Hidden,
@@ -405,6 +440,20 @@ impl LayerWindowModel for StreamedCpu<'_> {
 
     fn layers(&self, range: Range<usize>) -> Result<Box<dyn LayerWindow + '_>, BackendError> {
         self.0.layers_with(range, Residency::Streamed)
+    }
+
+    fn head_rows(&self, hidden: &Hidden, rows: &[usize]) -> Vec<f32> {
+        self.0.head_rows(hidden, rows)
+    }
+
+    fn logits(
+        &self,
+        head_rows: &[f32],
+        vocab: Range<usize>,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<f32>, BackendError> {
+        self.0
+            .logits_with(head_rows, vocab, Residency::Streamed, interrupt)
     }
 
     fn score_targets(
@@ -480,11 +529,17 @@ impl LayerWindow for CpuLayers<'_> {
                         if let Some(seed) = self.cpu.variation.jitter {
                             jitter::apply(*isa, x, model.n_embd, jitter::of_layer(seed, i));
                         }
-                        layer.apply(*isa, spread, (x, carried), (model.n_embd, from), s);
-                        let scored = &x[from * model.n_embd..];
-                        let finite = self
-                            .cpu
-                            .check_finite(scored, from, sequence, Stage::Layer(i));
+                        let width = model.n_embd;
+                        let known = layer.apply(*isa, spread, (x, carried), (width, from), s);
+                        let finite = match known {
+                            true => Ok(()),
+                            false => self.cpu.check_finite(
+                                &x[from * width..],
+                                from,
+                                sequence,
+                                Stage::Layer(i),
+                            ),
+                        };
                         s.clock.lap(Part::Rest);
                         finite
                     })

@@ -54,8 +54,15 @@ pub(super) enum Weight<'m> {
 impl<'m> Weight<'m> {
     /// Decodes a matrix into panels, on all threads, if it is not to stay as it is.
     pub fn load(source: Source<'m>, matrix: &'m Matrix) -> Result<Self, BackendError> {
+        match source.panel_by_panel && source.support(matrix)?.is_none() {
+            true => Ok(Self::Blocks(Blocks::new(source, matrix)?)),
+            false => Self::decode(source, matrix),
+        }
+    }
+
+    /// Decodes a matrix into panels, on all threads.
+    pub fn decode(source: Source, matrix: &Matrix) -> Result<Self, BackendError> {
         Ok(match source.support(matrix)? {
-            None if source.panel_by_panel => Self::Blocks(Blocks::new(source, matrix)?),
             None => Self::F32(source.ordered(packed(source, matrix)?)),
             Some(kind) => Self::Integers(integers(source, matrix, kind)?),
         })

@@ -3,7 +3,9 @@
 //!
 //! With codes `w` and `x`, group `g` of an output `o` and a row `r` contributes
 //!
-//!     scale[o, g] · scale[r, block of g] · Σ w·x + minimum[o, g] · sum[r, g].
+//! ```text
+//! scale[o, g] · scale[r, block of g] · Σ w·x + minimum[o, g] · sum[r, g].
+//! ```
 //!
 //! Sums of a group are exact integers. Groups are added in order, in f32, by the
 //! same fused operations in every kernel; so results are the same bits however the

@@ -1,0 +1,332 @@
+//! `pplx kld`: how far a model's distributions are from a base's, with
+//! llama-perplexity's figures.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::Failure;
+use super::control::ControlArgs;
+use super::progress::WindowsBar;
+use crate::base::llama_cpp::GridWriter;
+use crate::base::top::TopWriter;
+use crate::base::{BaseFile, BaseInfo};
+use crate::corpus::{DEFAULT_CHUNK, tokenize_file};
+use crate::eval::{EvalError, Geometry, Limits, WindowPlan};
+use crate::plan::Placement;
+use crate::results::{KldFigures, kld_format};
+use crate::run::{
+    BaseInput, Control, LoadedModel, MeasureError, Settings, check_same_text, check_stored, engine,
+    measure_against, measure_saving,
+};
+use crate::tokenizer;
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "The figures, their names and their errors are those of 'llama-perplexity \
+--kl-divergence'. The base is a model, which is evaluated alongside, or a file that --save-base or \
+'llama-perplexity --kl-divergence-base' has written.\n\
+Exit codes: 0 compared or saved; 1 a value was not finite; 2 usage, or inputs that cannot be \
+compared; 130 interrupted (a second Ctrl-C kills at once)."
+)]
+pub struct Args {
+    /// The model, a GGUF file.
+    #[arg(short, long, value_name = "FILE")]
+    model: PathBuf,
+
+    /// What to compare it with: a GGUF file, or a stored base.
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_unless_present = "save_base",
+        conflicts_with = "save_base"
+    )]
+    base: Option<PathBuf>,
+
+    /// The corpus, a UTF-8 text file.
+    #[arg(short = 'f', long, visible_alias = "file", value_name = "FILE")]
+    corpus: PathBuf,
+
+    /// Tokens in a window.
+    #[arg(
+        short,
+        long = "ctx",
+        visible_aliases = ["ctx-size", "context"],
+        value_name = "N",
+        default_value_t = 512
+    )]
+    ctx: usize,
+
+    /// At most so many windows [default: all that the corpus or the stored base
+    /// has].
+    #[arg(long, visible_alias = "windows", value_name = "N")]
+    chunks: Option<usize>,
+
+    /// Store the model's distributions as a base in place of comparing it.
+    #[arg(long, value_name = "FILE")]
+    save_base: Option<PathBuf>,
+
+    /// Format of the stored base.
+    #[arg(long, value_enum, default_value_t = Format::Pplx, requires = "save_base")]
+    format: Format,
+
+    /// In pplx's format: of each distribution, tokens of a probability of 1/N and
+    /// more are stored exactly, the others as a sample, about N in all at most.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = DEFAULT_ENTRIES,
+        value_parser = clap::value_parser!(u32).range(1..),
+        requires = "save_base"
+    )]
+    entries: u32,
+
+    /// Take control tokens that are written out in the corpus as tokens.
+    #[arg(long)]
+    parse_special: bool,
+
+    /// Print one JSON object in place of text.
+    #[arg(long)]
+    json: bool,
+
+    /// Worker threads; 0 takes every core. Never changes a number.
+    #[arg(short, long, value_name = "N", default_value_t = 0)]
+    threads: usize,
+
+    /// Windows evaluated together; chosen for speed by default. Never changes a
+    /// number.
+    #[arg(long, value_name = "N")]
+    batch: Option<usize>,
+
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+const DEFAULT_ENTRIES: u32 = 1000;
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// The likeliest tokens exactly, the others by their mass.
+    Pplx,
+    /// All log-probabilities in 16 bits, for llama-perplexity.
+    #[value(name = "llama.cpp")]
+    LlamaCpp,
+}
+
+/// A model with what it reads.
+struct Input {
+    loaded: LoadedModel,
+    tokens: Vec<u32>,
+    bos: Option<u32>,
+}
+
+impl Input {
+    fn open(path: &Path, args: &Args) -> Result<Self, Failure> {
+        let options = tokenizer::Options {
+            parse_special: args.parse_special,
+            ..tokenizer::Options::default()
+        };
+        let loaded = LoadedModel::open(path, &options, args.threads).map_err(Failure::usage)?;
+        let tokenizer = loaded.tokenizer().map_err(Failure::usage)?;
+        let tokens = tokenize_file(&args.corpus, tokenizer, DEFAULT_CHUNK);
+        let tokens = tokens.map_err(Failure::usage)?.ids;
+        let bos = match (tokenizer.add_bos(), tokenizer.bos()) {
+            (false, _) => None,
+            (true, Some(id)) => Some(id),
+            (true, None) => {
+                let path = path.display();
+                return Err(Failure::usage(format!(
+                    "{path} asks for BOS, but its metadata names none"
+                )));
+            }
+        };
+        Ok(Self {
+            loaded,
+            tokens,
+            bos,
+        })
+    }
+}
+
+pub fn run(args: Args) -> Result<(), Failure> {
+    let model = Input::open(&args.model, &args)?;
+    let settings = Settings {
+        geometry: Geometry::llama_cpp(args.ctx),
+        limits: Limits {
+            windows: args.chunks,
+            max_tokens: None,
+        },
+        bos: model.bos,
+        placement: Placement::Cpu,
+        batch: args.batch,
+    };
+    settings.geometry.check().map_err(Failure::usage)?;
+    let out = match (&args.save_base, &args.base) {
+        (Some(path), _) => save(path, &args, &model, settings)?,
+        (None, Some(path)) => compare(path, &args, &model, settings)?,
+        (None, None) => return Err(Failure::usage("a --base is needed")),
+    };
+    match io::stdout().write_all(out.as_bytes()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::failed(format!("cannot write to stdout: {e}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn save(path: &Path, args: &Args, model: &Input, settings: Settings) -> Result<String, Failure> {
+    let Settings {
+        geometry, limits, ..
+    } = settings;
+    let plan = WindowPlan::new(model.tokens.len(), geometry, limits).map_err(Failure::usage)?;
+    let windows = plan.windows();
+    let end = windows.last().map_or(0, |w| w.start + w.len);
+    let info = BaseInfo {
+        geometry,
+        n_vocab: model.loaded.model.n_vocab,
+        bos: Some(model.bos.into()),
+        windows: windows.len(),
+        tokens: model.tokens[..end].to_vec(),
+        model: file_name(&args.model),
+        engine: engine(),
+    };
+    let control = args.control.control()?;
+    match args.format {
+        Format::Pplx => {
+            let created = TopWriter::create(path, &info, args.entries);
+            let mut sink = created.map_err(Failure::usage)?;
+            measured(|observe| {
+                measure_saving(
+                    &model.loaded,
+                    &mut sink,
+                    &model.tokens,
+                    settings,
+                    &control,
+                    observe,
+                )
+            })?;
+            sink.finish().map_err(Failure::failed)?;
+        }
+        Format::LlamaCpp => {
+            let mut sink = GridWriter::create(path, &info).map_err(Failure::usage)?;
+            measured(|observe| {
+                measure_saving(
+                    &model.loaded,
+                    &mut sink,
+                    &model.tokens,
+                    settings,
+                    &control,
+                    observe,
+                )
+            })?;
+            sink.finish().map_err(Failure::failed)?;
+        }
+    }
+    let size = std::fs::metadata(path).map_or(0, |m| m.len());
+    let scored = plan.scored();
+    Ok(format!(
+        "{}: {scored} tokens in {} windows, {size} bytes\n",
+        path.display(),
+        windows.len()
+    ))
+}
+
+fn compare(path: &Path, args: &Args, model: &Input, settings: Settings) -> Result<String, Failure> {
+    if BaseFile::is_one(path).map_err(Failure::usage)? {
+        let mut base = BaseFile::open(path).map_err(Failure::usage)?;
+        let checked = check_stored(base.info(), &model.tokens, &settings);
+        let settings = Settings {
+            limits: Limits {
+                windows: Some(checked.map_err(|e| of_base(path, e))?),
+                ..settings.limits
+            },
+            ..settings
+        };
+        let control = args.control.control()?;
+        return report(
+            path,
+            args,
+            (model, settings, &control),
+            BaseInput::Stored(base.rows()),
+        );
+    }
+    let base = Input::open(path, args)?;
+    check_same_text((&base.tokens, base.bos), (&model.tokens, model.bos))
+        .map_err(|e| of_base(path, e))?;
+    let control = args.control.control()?;
+    report(
+        path,
+        args,
+        (model, settings, &control),
+        BaseInput::Model {
+            loaded: &base.loaded,
+            placement: settings.placement,
+        },
+    )
+}
+
+fn of_base(path: &Path, e: impl std::fmt::Display) -> Failure {
+    Failure::usage(format!("{}: {e}", path.display()))
+}
+
+fn report(
+    path: &Path,
+    args: &Args,
+    (model, settings, control): (&Input, Settings, &Control),
+    base: BaseInput,
+) -> Result<String, Failure> {
+    let (m, tokens) = measured(|observe| {
+        measure_against(
+            &model.loaded,
+            base,
+            &model.tokens,
+            settings,
+            control,
+            observe,
+        )
+    })?;
+    let figures = KldFigures::new(&tokens)
+        .ok_or_else(|| Failure::usage("one scored token is too few for a comparison"))?;
+    if args.json {
+        let mut value = kld_format::json(&figures);
+        value["engine"] = engine().into();
+        value["model"] = args.model.display().to_string().into();
+        value["base"] = path.display().to_string().into();
+        value["n_ctx"] = args.ctx.into();
+        value["windows"] = m.windows.len().into();
+        return Ok(format!("{value:#}\n"));
+    }
+    Ok(format!(
+        "model     {}\nbase      {}\ncorpus    {}, {} tokens\ngeometry  context {}, {}\nscored    {} \
+         tokens in {} windows\n\n{}",
+        args.model.display(),
+        path.display(),
+        args.corpus.display(),
+        model.tokens.len(),
+        args.ctx,
+        settings.geometry.mode,
+        m.scored,
+        m.windows.len(),
+        kld_format::text(&figures)
+    ))
+}
+
+/// Measures with a bar.
+fn measured<T>(
+    f: impl FnOnce(&mut dyn FnMut(crate::run::Observation)) -> Result<T, MeasureError>,
+) -> Result<T, Failure> {
+    let mut bar = WindowsBar::new("kld", None);
+    let result = f(&mut |o| bar.at(&o));
+    drop(bar);
+    result.map_err(|e| match e {
+        MeasureError::Eval(EvalError::Interrupted { .. }) => Failure::Interrupted(e.to_string()),
+        MeasureError::Eval(EvalError::Vocabulary { .. } | EvalError::Stored(_))
+        | MeasureError::Context { .. }
+        | MeasureError::Geometry(_) => Failure::usage(e),
+        e => Failure::failed(e),
+    })
+}
+
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    name.to_string_lossy().into_owned()
+}

@@ -1,0 +1,486 @@
+//! KL divergence between two models whose logits are tables of bigrams, against
+//! the divergence that follows from the tables.
+
+use std::path::Path;
+
+use pplx::base::llama_cpp::GridWriter;
+use pplx::base::top::TopWriter;
+use pplx::base::{BaseFile, BaseInfo};
+use pplx::corpus::{DEFAULT_CHUNK, tokenize_file};
+use pplx::eval::{BaseSink, Geometry, Limits, TokenKld};
+use pplx::plan::Placement;
+use pplx::results::KldFigures;
+use pplx::run::{
+    BaseInput, Control, LoadedModel, Measurement, Settings, check_stored, measure, measure_against,
+    measure_saving,
+};
+use pplx::stats::Estimate;
+use pplx::tokenizer;
+use proptest::prelude::*;
+
+use crate::closed_form::{bigram_model, logit};
+use crate::support::tiny::{BOS, text, vocabulary};
+
+/// The other table: sixteenths, which are exact, too.
+fn other_logit(token: usize, next: usize) -> f32 {
+    logit(token, next) + ((token * 3 + next * 11) % 9) as f32 / 16.0
+}
+
+/// `ln p(next | token)` for every `next`.
+fn ln_p(logit: fn(usize, usize) -> f32, token: u32) -> Vec<f64> {
+    let logits: Vec<f64> = (0..vocabulary().len())
+        .map(|next| logit(token as usize, next).into())
+        .collect();
+    let lse = logits.iter().map(|l| l.exp()).sum::<f64>().ln();
+    logits.iter().map(|l| l - lse).collect()
+}
+
+fn top(ln_p: &[f64]) -> usize {
+    (0..ln_p.len()).fold(0, |best, i| if ln_p[i] > ln_p[best] { i } else { best })
+}
+
+/// Two models, and a text's tokens.
+struct Fixture {
+    folder: tempfile::TempDir,
+    tokens: Vec<u32>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        bigram_model(logit).write(path("base.gguf"));
+        bigram_model(other_logit).write(path("model.gguf"));
+        std::fs::write(path("c.txt"), text(300)).unwrap();
+        let tokenizer = tokenizer::Options::default();
+        let loaded = LoadedModel::open(&path("base.gguf"), &tokenizer, 1).unwrap();
+        let tokens = tokenize_file(&path("c.txt"), loaded.tokenizer().unwrap(), DEFAULT_CHUNK);
+        Self {
+            tokens: tokens.unwrap().ids,
+            folder,
+        }
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn open(&self, name: &str, n_threads: usize) -> LoadedModel {
+        let options = tokenizer::Options::default();
+        LoadedModel::open(&self.path(name), &options, n_threads).unwrap()
+    }
+
+    fn against(
+        &self,
+        base: BaseInput,
+        n_threads: usize,
+        settings: Settings,
+    ) -> (Measurement, Vec<TokenKld>) {
+        let model = self.open("model.gguf", n_threads);
+        let control = Control::default();
+        measure_against(&model, base, &self.tokens, settings, &control, &mut |_| ()).unwrap()
+    }
+
+    fn against_model(&self, n_threads: usize, settings: Settings) -> (Measurement, Vec<TokenKld>) {
+        let base = self.open("base.gguf", n_threads);
+        let input = BaseInput::Model {
+            loaded: &base,
+            placement: settings.placement,
+        };
+        self.against(input, n_threads, settings)
+    }
+
+    fn against_file(&self, path: &Path, settings: Settings) -> Vec<TokenKld> {
+        let mut file = BaseFile::open(path).unwrap();
+        let windows = check_stored(file.info(), &self.tokens, &settings).unwrap();
+        let limits = Limits {
+            windows: Some(windows),
+            max_tokens: None,
+        };
+        let settings = Settings { limits, ..settings };
+        self.against(BaseInput::Stored(file.rows()), 2, settings).1
+    }
+
+    fn info(&self, windows: usize) -> BaseInfo {
+        BaseInfo {
+            geometry: SETTINGS.geometry,
+            n_vocab: vocabulary().len(),
+            bos: Some(SETTINGS.bos.into()),
+            windows,
+            tokens: self.tokens[..windows * 32].to_vec(),
+            model: "base".to_owned(),
+            engine: "test".to_owned(),
+        }
+    }
+
+    fn save(&self, sink: &mut dyn BaseSink, windows: usize) {
+        let base = self.open("base.gguf", 2);
+        let limits = Limits {
+            windows: Some(windows),
+            max_tokens: None,
+        };
+        let settings = Settings { limits, ..SETTINGS };
+        let control = Control::default();
+        measure_saving(&base, sink, &self.tokens, settings, &control, &mut |_| ()).unwrap();
+    }
+
+    fn save_top(&self, name: &str, max_entries: u32, windows: usize) -> std::path::PathBuf {
+        let path = self.path(name);
+        let mut sink = TopWriter::create(&path, &self.info(windows), max_entries).unwrap();
+        self.save(&mut sink, windows);
+        sink.finish().unwrap();
+        path
+    }
+
+    fn save_grid(&self, windows: usize) -> std::path::PathBuf {
+        let path = self.path("base.grid");
+        let mut sink = GridWriter::create(&path, &self.info(windows)).unwrap();
+        self.save(&mut sink, windows);
+        sink.finish().unwrap();
+        path
+    }
+}
+
+const SETTINGS: Settings = Settings {
+    geometry: Geometry {
+        n_ctx: 32,
+        mode: pplx::eval::Mode::SlidingWindow {
+            stride: 32,
+            unscored_prefix: 17,
+        },
+    },
+    limits: Limits {
+        windows: None,
+        max_tokens: None,
+    },
+    bos: Some(BOS),
+    placement: Placement::Cpu,
+    batch: Some(3),
+};
+
+fn close(ours: f64, want: f64) {
+    assert!(
+        (ours - want).abs() < 1e-9 * want.abs().max(1.0),
+        "{ours}, not {want}"
+    );
+}
+
+fn bits(tokens: &[TokenKld]) -> Vec<[u64; 3]> {
+    let each = tokens.iter();
+    each.map(|t| [t.kld, t.nll, t.nll_base].map(f64::to_bits))
+        .collect()
+}
+
+#[test]
+fn divergence_of_two_bigram_tables() {
+    let fixture = Fixture::new();
+    for geometry in [
+        Geometry::llama_cpp(32),
+        Geometry::sliding_window(32, Some(20), Some(3)),
+        Geometry::teacher_forced(128),
+    ] {
+        let settings = Settings {
+            geometry,
+            ..SETTINGS
+        };
+        let (m, tokens) = fixture.against_model(2, settings);
+        let mut got = tokens.iter();
+        let mut all = Vec::new();
+        for window in m.scores.iter().map(|s| s.window) {
+            for target in window.targets() {
+                let first = target - 1 == window.start;
+                let before = if first {
+                    BOS
+                } else {
+                    fixture.tokens[target - 1]
+                };
+                let (p, q) = (ln_p(logit, before), ln_p(other_logit, before));
+                let id = fixture.tokens[target] as usize;
+                let kld: f64 = p.iter().zip(&q).map(|(p, q)| p.exp() * (p - q)).sum();
+                let t = got.next().unwrap();
+                close(t.kld, kld);
+                close(t.nll_base, -p[id]);
+                close(t.nll, -q[id]);
+                close(t.delta_p(), q[id].exp() - p[id].exp());
+                assert_eq!(t.same_top, top(&p) == top(&q));
+                assert_eq!((t.kld_least, t.kld_variance), (t.kld, 0.0));
+                all.push([-q[id], -p[id], kld, f64::from(u8::from(top(&p) == top(&q)))]);
+            }
+        }
+        assert!(got.next().is_none() && all.len() > 400);
+        check_figures(&KldFigures::new(&tokens).unwrap(), &all);
+    }
+}
+
+/// llama-perplexity's formulas, from sums of values and of their squares.
+fn check_figures(f: &KldFigures, all: &[[f64; 4]]) {
+    let n = all.len() as f64;
+    let mean = |x: &dyn Fn(&[f64; 4]) -> f64| all.iter().map(x).sum::<f64>() / n;
+    let err = |x: &dyn Fn(&[f64; 4]) -> f64| {
+        ((mean(&|t| x(t).powi(2)) - mean(x).powi(2)) / (n - 1.0)).sqrt()
+    };
+    let estimate = |e: Estimate, value: f64, err: f64| {
+        close(e.value, value);
+        close(e.se.unwrap(), err);
+    };
+    let (q, b) = (mean(&|t| t[0]), mean(&|t| t[1]));
+    let (q_err, b_err) = (err(&|t| t[0]), err(&|t| t[1]));
+    let cov = (mean(&|t| t[0] * t[1]) - q * b) / (n - 1.0);
+    let ratio_err = (q_err * q_err + b_err * b_err - 2.0 * cov).sqrt();
+    let (ppl, ppl_base) = (q.exp(), b.exp());
+    estimate(f.ppl, ppl, ppl * q_err);
+    estimate(f.ppl_base, ppl_base, ppl_base * b_err);
+    close(f.correlation.unwrap(), cov / (q_err * b_err));
+    estimate(f.ln_ratio, q - b, ratio_err);
+    estimate(f.ratio, ppl / ppl_base, ppl / ppl_base * ratio_err);
+    let squares = (ppl * q_err).powi(2) + (ppl_base * b_err).powi(2);
+    let difference_err = (squares - 2.0 * ppl * ppl_base * cov).sqrt();
+    estimate(f.difference, ppl - ppl_base, difference_err);
+    estimate(f.kld.mean, mean(&|t| t[2]), err(&|t| t[2]));
+    let delta_p = |t: &[f64; 4]| (-t[0]).exp() - (-t[1]).exp();
+    estimate(f.delta_p.mean, mean(&delta_p), err(&delta_p));
+    let rms = mean(&|t| delta_p(t).powi(2)).sqrt();
+    estimate(f.delta_p.rms, rms, 0.5 / rms * err(&|t| delta_p(t).powi(2)));
+    let same = mean(&|t| t[3]);
+    estimate(f.same_top, same, (same * (1.0 - same) / (n - 1.0)).sqrt());
+    assert!(same > 0.1 && same < 0.9, "{same}");
+
+    let mut klds: Vec<f64> = all.iter().map(|t| t[2]).collect();
+    klds.sort_by(f64::total_cmp);
+    close(f.kld.at(0.0), klds[0]);
+    close(f.kld.at(1.0), klds[klds.len() - 1]);
+    let at = 0.9 * (n - 1.0);
+    let (below, part) = (at as usize, at.fract());
+    close(
+        f.kld.at(0.9),
+        klds[below] * (1.0 - part) + klds[below + 1] * part,
+    );
+    let median = match klds.len() % 2 {
+        0 => 0.5 * (klds[klds.len() / 2] + klds[klds.len() / 2 - 1]),
+        _ => klds[klds.len() / 2],
+    };
+    close(f.kld.at(0.5), median);
+}
+
+#[test]
+fn threads_batches_and_cycles_change_no_bit() {
+    let fixture = Fixture::new();
+    let (m, want) = fixture.against_model(1, SETTINGS);
+    for (n_threads, batch, placement) in [
+        (3, Some(1), Placement::Cpu),
+        (2, None, Placement::Cpu),
+        (
+            2,
+            Some(4),
+            Placement::CpuCycle {
+                layers_per_window: 1,
+            },
+        ),
+        (
+            1,
+            Some(3),
+            Placement::CpuCycle {
+                layers_per_window: 2,
+            },
+        ),
+    ] {
+        let settings = Settings {
+            batch,
+            placement,
+            ..SETTINGS
+        };
+        let (other, got) = fixture.against_model(n_threads, settings);
+        assert_eq!(bits(&got), bits(&want), "{n_threads} {batch:?} {placement}");
+        assert_eq!(other.scores, m.scores);
+    }
+    // Scores are those of a run without a base.
+    let model = fixture.open("model.gguf", 2);
+    let control = Control::default();
+    let plain = measure(&model, &fixture.tokens, SETTINGS, &control, &mut |_| ()).unwrap();
+    assert_eq!(plain.scores, m.scores);
+    // A base that cycles for a model that does not.
+    let base = fixture.open("base.gguf", 2);
+    let input = BaseInput::Model {
+        loaded: &base,
+        placement: Placement::CpuCycle {
+            layers_per_window: 1,
+        },
+    };
+    let (_, got) = fixture.against(input, 2, SETTINGS);
+    assert_eq!(bits(&got), bits(&want));
+}
+
+#[test]
+fn a_model_is_no_distance_from_itself() {
+    let fixture = Fixture::new();
+    let (model, base) = (fixture.open("model.gguf", 1), fixture.open("model.gguf", 1));
+    let input = BaseInput::Model {
+        loaded: &base,
+        placement: Placement::Cpu,
+    };
+    let control = Control::default();
+    let tokens = &fixture.tokens;
+    let (_, klds) =
+        measure_against(&model, input, tokens, SETTINGS, &control, &mut |_| ()).unwrap();
+    for t in &klds {
+        assert_eq!((t.kld, t.same_top), (0.0, true));
+        close(t.nll, t.nll_base);
+    }
+}
+
+#[test]
+fn a_base_stored_whole_is_exact() {
+    let fixture = Fixture::new();
+    // A step below every probability.
+    let path = fixture.save_top("whole.base", 1_000_000, 20);
+    let (_, want) = fixture.against_model(2, SETTINGS);
+    let got = fixture.against_file(&path, SETTINGS);
+    assert_eq!(got.len(), 20 * 15);
+    for (got, want) in got.iter().zip(&want) {
+        close(got.kld, want.kld);
+        close(got.nll_base, want.nll_base);
+        assert_eq!(got.same_top, want.same_top);
+        assert_eq!(got.kld_variance, 0.0);
+        assert!(got.kld_least <= got.kld + 1e-12);
+    }
+    // Fewer windows than it holds.
+    let limits = Limits {
+        windows: Some(7),
+        max_tokens: None,
+    };
+    let few = fixture.against_file(&path, Settings { limits, ..SETTINGS });
+    assert_eq!(bits(&few)[..], bits(&got)[..7 * 15]);
+}
+
+/// The estimate is off by what its own error says, and the bound is one.
+#[test]
+fn a_sampled_base_knows_its_error() {
+    let fixture = Fixture::new();
+    let (_, want) = fixture.against_model(2, SETTINGS);
+    let mean = |tokens: &[TokenKld], f: fn(&TokenKld) -> f64| {
+        tokens.iter().map(f).sum::<f64>() / tokens.len() as f64
+    };
+    for max_entries in [6, 12, 25] {
+        let path = fixture.save_top("sampled.base", max_entries, 20);
+        let got = fixture.against_file(&path, SETTINGS);
+        let want = &want[..got.len()];
+        let figures = KldFigures::new(&got).unwrap();
+        let sampling = figures.sampling.unwrap();
+        let off = mean(&got, |t| t.kld) - mean(want, |t| t.kld);
+        assert!(off.abs() < 3.0 * sampling.err, "{off} {}", sampling.err);
+        assert!(sampling.err < 0.3 * mean(want, |t| t.kld));
+        for (got, want) in got.iter().zip(want) {
+            assert!(got.kld_least <= want.kld + 1e-9);
+            close(got.nll_base, want.nll_base);
+            assert_eq!(got.same_top, want.same_top);
+        }
+    }
+}
+
+/// The bytes that llama.cpp defines, and what it makes of them.
+#[test]
+fn llama_cpp_s_format_within_its_rounding() {
+    let fixture = Fixture::new();
+    let windows = 6;
+    let path = fixture.save_grid(windows);
+    let bytes = std::fs::read(&path).unwrap();
+    let n_vocab = vocabulary().len();
+    let int = |at: usize| i32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    assert_eq!(&bytes[..8], b"_logits_");
+    assert_eq!((int(8), int(12), int(16)), (32, n_vocab, windows));
+    let ids: Vec<usize> = (0..windows * 32).map(|i| int(20 + 4 * i)).collect();
+    let row = 2 * (2 * n_vocab.div_ceil(2) + 4);
+    let rows = &bytes[20 + 4 * ids.len()..];
+    assert_eq!(rows.len(), windows * 15 * row);
+    for (i, row) in rows.chunks(row).enumerate() {
+        let at = i / 15 * 32 + 16 + i % 15;
+        let float = |at: usize| f32::from_le_bytes(row[at..at + 4].try_into().unwrap());
+        let (scale, least) = (float(0), float(4));
+        for (id, p) in ln_p(logit, ids[at] as u32).into_iter().enumerate() {
+            let code = u16::from_le_bytes([row[8 + 2 * id], row[9 + 2 * id]]);
+            let stored = f64::from(scale * f32::from(code) + least);
+            assert!((stored - p).abs() <= 0.51 * f64::from(scale) + 1e-6);
+        }
+    }
+
+    let (_, want) = fixture.against_model(2, SETTINGS);
+    let got = fixture.against_file(&path, SETTINGS);
+    assert_eq!(got.len(), windows * 15);
+    for (got, want) in got.iter().zip(&want) {
+        assert!((got.kld - want.kld).abs() < 1e-4);
+        assert!((got.nll_base - want.nll_base).abs() < 1e-4);
+        assert_eq!(got.nll, want.nll);
+    }
+}
+
+/// What is read of a file until it is at its end or refused.
+fn read_all(path: &Path) -> Result<usize, String> {
+    let mut file = BaseFile::open(path).map_err(|e| e.to_string())?;
+    let info = file.info().clone();
+    let limits = Limits {
+        windows: Some(info.windows),
+        max_tokens: None,
+    };
+    let plan = pplx::eval::WindowPlan::new(info.tokens.len().max(64), info.geometry, limits);
+    let plan = plan.map_err(|e| e.to_string())?;
+    let rows = file
+        .rows()
+        .rows(plan.windows())
+        .map_err(|e| e.to_string())?;
+    Ok(rows.len())
+}
+
+#[test]
+fn cut_files_are_refused() {
+    let fixture = Fixture::new();
+    for path in [fixture.save_top("whole.base", 20, 2), fixture.save_grid(2)] {
+        let whole = std::fs::read(&path).unwrap();
+        assert_eq!(read_all(&path), Ok(2 * 15));
+        for len in [0, 7, 8, 13, 19, 100, whole.len() / 2, whole.len() - 1] {
+            let cut = fixture.path("cut.base");
+            std::fs::write(&cut, &whole[..len]).unwrap();
+            let error = read_all(&cut).unwrap_err();
+            assert!(error.contains("cut.base: "), "{len}: {error}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Any changed byte of our format is noticed; of llama.cpp's, which has no
+    /// checksum, nothing worse than other figures comes.
+    #[test]
+    fn hostile_bytes(
+        at in any::<prop::sample::Index>(),
+        head in 0usize..200,
+        in_head in any::<bool>(),
+        to in any::<u8>(),
+    ) {
+        thread_local! {
+            static FILES: [(std::path::PathBuf, Vec<u8>); 2] = {
+                let fixture = Fixture::new();
+                [fixture.save_top("whole.base", 20, 2), fixture.save_grid(2)].map(|path| {
+                    let bytes = std::fs::read(&path).unwrap();
+                    (path, bytes)
+                })
+            };
+        }
+        let folder = tempfile::tempdir().unwrap();
+        FILES.with(|files| -> Result<(), TestCaseError> {
+            for (i, (_, whole)) in files.iter().enumerate() {
+                let mut bytes = whole.clone();
+                let at = if in_head { head } else { at.index(bytes.len()) };
+                if bytes[at] == to {
+                    continue;
+                }
+                bytes[at] = to;
+                let path = folder.path().join("hostile.base");
+                std::fs::write(&path, &bytes).unwrap();
+                let read = read_all(&path);
+                prop_assert!(i == 1 || read.is_err(), "byte {at}");
+            }
+            Ok(())
+        })?;
+    }
+}
