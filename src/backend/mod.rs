@@ -6,6 +6,7 @@ pub mod cpu;
 pub mod cuda;
 mod interrupt;
 mod partition;
+mod variation;
 
 use std::fmt;
 use std::ops::Range;
@@ -14,6 +15,7 @@ use crate::gguf::BlockType;
 
 pub use interrupt::Interrupt;
 pub use partition::{Device, LayerSpan, Partition, PartitionError};
+pub use variation::{Precision, SumOrder, Variation};
 
 /// The arithmetic of products with weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

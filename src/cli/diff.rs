@@ -44,9 +44,10 @@ enum Format {
 
 pub fn run(args: Args) -> Result<(), Failure> {
     let gate = args.gate.gate()?;
+    let noise = args.gate.noise(&args.a)?;
     let a = Side::load(&args.a).map_err(Failure::usage)?;
     let b = Side::load(&args.b).map_err(Failure::usage)?;
-    let diff = Diff::new(&a, &b, gate, &|_| args.gate.noise_floor);
+    let diff = Diff::new(&a, &b, gate, &noise);
     let bytes = match args.format {
         Format::Text => diff.to_text(args.details).into_bytes(),
         Format::Markdown => diff.to_markdown().into_bytes(),

@@ -1,11 +1,28 @@
-//! Fetching what an experiment names: shared by `run` and `fetch`.
+//! Fetching what an experiment names: shared by the verbs that measure, and `fetch`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::Failure;
-use crate::fetch::{Artifact, FetchError, FetchOptions, Outcome, Progress, ensure};
+use crate::experiment::Experiment;
+use crate::fetch::{
+    Artifact, FetchError, FetchOptions, Outcome, Progress, TerminalProgress, ensure,
+};
 use crate::plan::Plan;
+
+/// The plan of an experiment, all of whose files are there; prints its notes.
+pub fn planned(file: &Path, sets: &[String]) -> Result<(Experiment, Plan, FetchOptions), Failure> {
+    let experiment = Experiment::load(file, sets).map_err(Failure::usage)?;
+    let fetch = FetchOptions::from_env().map_err(Failure::usage)?;
+    let planned = Plan::new(&experiment).map_err(Failure::usage)?;
+    ensure_all(&planned, &fetch, &TerminalProgress::new())?;
+    // Once more, now that every file can be looked at.
+    let plan = Plan::new(&experiment).map_err(Failure::usage)?;
+    for note in &plan.notes {
+        eprintln!("note: {note}");
+    }
+    Ok((experiment, plan, fetch))
+}
 
 /// A file that was made sure of.
 pub struct Ensured<'a> {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod attribute;
 mod control;
 mod diff;
 mod doctor;
@@ -13,6 +14,7 @@ mod gate;
 mod inputs;
 mod inspect;
 mod kld;
+mod noise;
 mod plan;
 mod progress;
 mod report;
@@ -41,6 +43,10 @@ enum Verb {
     Plan(plan::Args),
     /// Compare two result tables and gate on the difference.
     Diff(diff::Args),
+    /// Measure how far figures move under changes that should not matter.
+    Noise(noise::Args),
+    /// Show what a residual against another engine is made of.
+    Attribute(attribute::Args),
     /// Write result tables as a page for reviewers, and as Markdown.
     Report(report::Args),
     /// Score one model on one corpus, with llama-perplexity's habits.
@@ -88,6 +94,8 @@ pub fn main() -> ExitCode {
         Verb::Run(a) => run::run(a),
         Verb::Plan(a) => plan::run(a),
         Verb::Diff(a) => diff::run(a),
+        Verb::Noise(a) => noise::run(a),
+        Verb::Attribute(a) => attribute::run(a),
         Verb::Report(a) => report::run(a),
         Verb::Score(a) => score::run(a),
         Verb::Kld(a) => kld::run(a),

@@ -8,7 +8,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use crate::fetch::{Progress, TerminalProgress};
 use crate::plan::RunSpec;
 use crate::results::{Outcome, ResultRow, render};
-use crate::run::{Observation, Reporter};
+use crate::run::{Observation, Reporter, RerunReporter};
 
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -154,5 +154,56 @@ impl Drop for SweepProgress {
         if let Some(all) = &self.all {
             all.finish_and_clear();
         }
+    }
+}
+
+/// Shows runs that are measured again and again: a bar for the measurement that is
+/// on its way, a line for each.
+pub struct RerunProgress {
+    current: Option<WindowsBar>,
+    transfers: TerminalProgress,
+}
+
+impl RerunProgress {
+    pub fn new() -> Self {
+        Self {
+            current: None,
+            transfers: TerminalProgress::new(),
+        }
+    }
+}
+
+impl RerunProgress {
+    /// Takes the bar away.
+    pub fn clear(&mut self) {
+        self.current = None;
+    }
+}
+
+impl RerunReporter for RerunProgress {
+    fn begin(&mut self, n: usize, of: usize, run: &RunSpec, change: &str) {
+        self.current = None;
+        eprintln!("[{n}/{of}] {}: {change}", run.key);
+        self.current = Some(WindowsBar::new(change, None));
+    }
+
+    fn progress(&mut self, observation: &Observation) {
+        if let Some(bar) = &mut self.current {
+            bar.at(observation);
+        }
+    }
+
+    fn failed(&mut self, run: &RunSpec, reason: &str) {
+        self.current = None;
+        eprintln!("{}  FAILED: {reason}", run.key);
+    }
+
+    fn note(&mut self, run: &RunSpec, note: &str) {
+        self.current = None;
+        eprintln!("note: {}: {note}", run.key);
+    }
+
+    fn transfers(&self) -> &dyn Progress {
+        &self.transfers
     }
 }

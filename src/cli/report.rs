@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::Failure;
 use super::gate::GateArgs;
 use crate::report::Report;
+use crate::results::noise::NoiseFloor;
 use crate::results::write_atomic;
 
 #[derive(clap::Args)]
@@ -36,15 +37,18 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<(), Failure> {
     let gate = args.gate.gate()?;
-    let judged = !gate.is_empty() || args.gate.noise_floor.is_some();
+    let judged = !gate.is_empty() || args.gate.has_noise();
     if args.base.is_none() && judged {
         return Err(Failure::usage(
             "bounds need something to compare with: --base A.csv",
         ));
     }
     let base = args.base.as_deref();
-    let report =
-        Report::load(&args.results, base, gate, args.gate.noise_floor).map_err(Failure::usage)?;
+    let noise = match base {
+        Some(base) => args.gate.noise(base)?,
+        None => NoiseFloor::Unknown("nothing to compare with".to_owned()),
+    };
+    let report = Report::load(&args.results, base, gate, &noise).map_err(Failure::usage)?;
     if let Some(path) = &args.output {
         let page = report.to_html().map_err(Failure::failed)?;
         write(path, &page)?;

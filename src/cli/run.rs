@@ -4,11 +4,8 @@ use std::path::PathBuf;
 
 use super::Failure;
 use super::control::ControlArgs;
-use super::inputs::ensure_all;
+use super::inputs::planned;
 use super::progress::SweepProgress;
-use crate::experiment::Experiment;
-use crate::fetch::{FetchOptions, TerminalProgress};
-use crate::plan::Plan;
 use crate::results::{kld_format, render};
 use crate::run::Sweep;
 
@@ -53,15 +50,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
-    let experiment = Experiment::load(&args.file, &args.sets).map_err(Failure::usage)?;
-    let fetch = FetchOptions::from_env().map_err(Failure::usage)?;
-    let planned = Plan::new(&experiment).map_err(Failure::usage)?;
-    ensure_all(&planned, &fetch, &TerminalProgress::new())?;
-    // Once more, now that every file can be looked at.
-    let plan = Plan::new(&experiment).map_err(Failure::usage)?;
-    for note in &plan.notes {
-        eprintln!("note: {note}");
-    }
+    let (_, plan, fetch) = planned(&args.file, &args.sets)?;
     let control = args.control.control()?;
     let sweep = Sweep {
         plan: &plan,

@@ -18,6 +18,7 @@ use glob::Pattern;
 pub use crate::backend::Numerics;
 use crate::eval::{Geometry, Limits};
 use crate::results::Gate;
+use crate::results::noise::Component;
 
 pub use diagnostics::{Collector, Diagnostic, Diagnostics, Located, Location, suggest};
 pub use placement::{DeviceName, Placement, PlacementError, PlacementParts};
@@ -40,8 +41,27 @@ pub struct Experiment {
     pub excludes: Vec<Located<Exclude>>,
     pub reference_files: Vec<Located<String>>,
     pub gate: Gate,
+    pub noise: Noise,
     /// What `[kld]` compares runs with: a model's name, or a run's key.
     pub kld_base: Option<Located<String>>,
+}
+
+/// What `pplx noise` makes of the experiment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Noise {
+    /// Those that count for the noise floor; all are measured.
+    pub components: Vec<Component>,
+    /// How often jitter is drawn.
+    pub seeds: usize,
+}
+
+impl Default for Noise {
+    fn default() -> Self {
+        Self {
+            components: Component::HARMLESS.to_vec(),
+            seeds: 4,
+        }
+    }
 }
 
 /// The axes of the sweep; runs are their product with the models.

@@ -9,14 +9,15 @@ use super::decode::{Decoder, Node, Table};
 use super::diagnostics::{Diagnostics, Located, suggest};
 use super::layers::Layers;
 use super::{
-    Context, CorpusEntry, DeviceName, Exclude, Experiment, ModeSpec, ModelEntry, ModelFiles,
+    Context, CorpusEntry, DeviceName, Exclude, Experiment, ModeSpec, ModelEntry, ModelFiles, Noise,
     Numerics, Placement, PlacementError, PlacementParts, Sweep,
 };
 use crate::eval::Limits;
 use crate::fetch::parse_source;
 use crate::results::Gate;
+use crate::results::noise::{Component, MaxDelta};
 
-pub(super) const TOP_KEYS: [&str; 10] = [
+pub(super) const TOP_KEYS: [&str; 11] = [
     "name",
     "description",
     "sweep",
@@ -26,6 +27,7 @@ pub(super) const TOP_KEYS: [&str; 10] = [
     "exclude",
     "reference",
     "gate",
+    "noise",
     "kld",
 ];
 const MODE_NAMES: [&str; 4] = [
@@ -78,6 +80,7 @@ pub(super) fn decode(path: &Path, layers: &Layers) -> Result<Experiment, Diagnos
             None => Vec::new(),
         },
         gate: gate(&mut d, &top),
+        noise: noise(&mut d, &top),
         kld_base: kld_base(&mut d, &top),
     };
     d.finish(experiment)
@@ -528,16 +531,54 @@ fn gate<'a>(d: &mut Decoder<'a>, top: &Table<'a>) -> Gate {
         d.table(
             &n,
             "[gate]",
-            &["max_delta_pct", "max_sigma", "significance"],
+            &["max_delta", "max_delta_pct", "max_sigma", "significance"],
         )
     }) else {
         return Gate::default();
     };
     Gate {
+        max_delta: optional(d, &table, "max_delta", max_delta),
         max_delta_pct: optional(d, &table, "max_delta_pct", |d, n| d.non_negative(n)),
         max_sigma: optional(d, &table, "max_sigma", |d, n| d.non_negative(n)),
         significance: optional(d, &table, "significance", |d, n| d.level(n)),
     }
+}
+
+/// A number of nats, or noise floors as `"noise*3"`.
+fn max_delta(d: &mut Decoder<'_>, node: &Node<'_>) -> Option<MaxDelta> {
+    if !matches!(node.value, Value::String(..)) {
+        return d.non_negative(node).map(MaxDelta::Nats);
+    }
+    let text = d.string(node)?;
+    let bound = text.parse();
+    bound.map_err(|problem: String| d.error(node, problem)).ok()
+}
+
+fn noise<'a>(d: &mut Decoder<'a>, top: &Table<'a>) -> Noise {
+    let mut noise = Noise::default();
+    let table = top.get("noise");
+    let table = table.and_then(|n| d.table(&n, "[noise]", &["components", "seeds"]));
+    let Some(table) = table else {
+        return noise;
+    };
+    if table.get("components").is_some() {
+        let components = elements(d, &table, "components", component);
+        noise.components = components.into_iter().map(|c| c.value).collect();
+    }
+    if let Some(seeds) = optional(d, &table, "seeds", |d, n| d.count(n, 1)) {
+        noise.seeds = seeds;
+    }
+    noise
+}
+
+fn component(d: &mut Decoder<'_>, node: &Node<'_>) -> Option<Component> {
+    let name = d.string(node)?;
+    let found = Component::named(&name);
+    if found.is_none() {
+        let hint = suggest(&name, Component::ALL.map(Component::name));
+        d.error(node, format!("unknown component '{name}'{hint}"));
+    }
+    found
 }
 
 fn kld_base<'a>(d: &mut Decoder<'a>, top: &Table<'a>) -> Option<Located<String>> {

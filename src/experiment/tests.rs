@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 
 use super::*;
+use crate::results::noise::MaxDelta;
 
 /// Loads `text` as `x.toml` of a fresh folder.
 fn load(text: &str, sets: &[&str]) -> Result<Experiment, String> {
@@ -38,6 +39,8 @@ fn defaults() {
     assert_eq!(x.sweep.placements[0].value, Placement::Auto);
     assert_eq!(x.sweep.numerics[0].value, Numerics::Exact);
     assert_eq!((x.limits, x.gate), (Limits::default(), Gate::default()));
+    assert_eq!(x.noise.components, Component::HARMLESS);
+    assert_eq!(x.noise.seeds, 4);
     assert_eq!(x.description, "");
     assert!(matches!(
         &x.models[0].value,
@@ -88,9 +91,13 @@ context = 256
 [reference]
 files = ["r.csv"]
 [gate]
+max_delta = "noise*3"
 max_delta_pct = 0.1
 max_sigma = 3
 significance = 0.05
+[noise]
+components = ["kv-f16", "jitter"]
+seeds = 8
 "#,
         &[],
     )
@@ -134,6 +141,9 @@ significance = 0.05
     assert_eq!(x.corpora[0].value.source, ["https://example.org/n.txt"]);
     assert!(x.excludes[0].value.context.as_ref().unwrap().matches("256"));
     assert_eq!(x.gate.max_sigma, Some(3.0));
+    assert_eq!(x.gate.max_delta, Some(MaxDelta::Noise(3.0)));
+    assert_eq!(x.noise.components, [Component::KvF16, Component::Jitter]);
+    assert_eq!(x.noise.seeds, 8);
     assert_eq!(x.gate.significance, Some(0.05));
     assert_eq!(x.reference_files[0].value, "r.csv");
 }
@@ -261,6 +271,31 @@ fn mistakes_are_located() {
             "path = \"m.gguf\"",
             "path = \"m.gguf\"\n[gate]\nmax_sigma = -1",
             "x.toml:8:13: 'max_sigma' must be from 0 up, found -1",
+        ),
+        (
+            "path = \"m.gguf\"",
+            "path = \"m.gguf\"\n[gate]\nmax_delta = \"noise*0\"",
+            "x.toml:8:13: max_delta is noise*0; the factor must be above 0",
+        ),
+        (
+            "path = \"m.gguf\"",
+            "path = \"m.gguf\"\n[gate]\nmax_delta = \"noise\"",
+            "x.toml:8:13: 'noise' is no bound: write a number of nats (0.001) or noise*3",
+        ),
+        (
+            "path = \"m.gguf\"",
+            "path = \"m.gguf\"\n[gate]\nmax_delta = true",
+            "x.toml:8:13: 'max_delta' must be a number, found true",
+        ),
+        (
+            "path = \"m.gguf\"",
+            "path = \"m.gguf\"\n[noise]\ncomponents = [\"jitter\", \"kv-f8\"]",
+            "x.toml:8:25: unknown component 'kv-f8'; did you mean 'kv-f16'?",
+        ),
+        (
+            "path = \"m.gguf\"",
+            "path = \"m.gguf\"\n[noise]\nseeds = 0",
+            "x.toml:8:9: 'seeds' must be from 1",
         ),
         (
             "path = \"m.gguf\"",

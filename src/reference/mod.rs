@@ -4,6 +4,8 @@
 //! corpus with the same model file. Anything less is said in the run's note and
 //! never compared.
 
+mod tokens;
+
 use std::path::Path;
 
 use serde::Deserialize;
@@ -11,6 +13,8 @@ use serde::Deserialize;
 use crate::eval::Geometry;
 use crate::results::csv_file::{self, Columns};
 use crate::results::{Comparison, CsvError, Outcome, ResultRow, schema};
+
+pub use tokens::TokenReference;
 
 /// One line of a reference file.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -17,6 +17,7 @@ mod series;
 use std::path::{Path, PathBuf};
 
 use crate::results::diff::{Diff, DiffRow, Side};
+use crate::results::noise::NoiseFloor;
 use crate::results::{CsvError, Gate, Outcome, ResultRow, ResultsError, Tables};
 
 pub use plot::PlotError;
@@ -64,8 +65,8 @@ struct Counts {
 }
 
 impl Report {
-    /// Reads tables and the files beside them, and compares each with `base`;
-    /// `noise_floor` is the size of |Δ ln PPL| up to which it means nothing.
+    /// Reads tables and the files beside them, and compares each with `base`, whose
+    /// noise floors are given, too.
     ///
     /// # Errors
     /// As [`Tables::load`] for every table.
@@ -73,7 +74,7 @@ impl Report {
         results: &[PathBuf],
         base: Option<&Path>,
         gate: Gate,
-        noise_floor: Option<f64>,
+        noise: &NoiseFloor,
     ) -> Result<Self, ReportError> {
         let base = match base {
             Some(path) => Some((Tables::load_file(path)?, Side::load(path)?)),
@@ -86,7 +87,7 @@ impl Report {
             let diff = match &base {
                 Some((_, side)) => {
                     let b = Side::load(path)?;
-                    Some(Diff::new(side, &b, gate, &|_| noise_floor))
+                    Some(Diff::new(side, &b, gate, noise))
                 }
                 None => None,
             };

@@ -1,14 +1,16 @@
 //! How far a figure may move.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::render::{probability, signed};
+use super::noise::MaxDelta;
+use super::render::{probability, signed, small};
 
 /// Bounds on a difference, in either direction: a kernel that makes a model
 /// better than it is, is as wrong as one that makes it worse.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Gate {
+    /// Largest `|Δ ln PPL|`.
+    pub max_delta: Option<MaxDelta>,
     /// Largest `|Δ PPL|` in percent.
     pub max_delta_pct: Option<f64>,
     /// Largest difference in standard errors.
@@ -21,6 +23,9 @@ pub struct Gate {
 /// What a gate judges.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured<'a> {
+    pub delta_ln_ppl: f64,
+    /// What `noise*K` is a multiple of, where that is known.
+    pub noise_floor: Option<f64>,
     pub delta_pct: f64,
     /// What `sigma` is.
     pub sigma_name: &'a str,
@@ -36,6 +41,7 @@ impl Gate {
 
     /// Checks that the bounds are numbers of the right range.
     pub fn check(&self) -> Result<(), String> {
+        self.max_delta.map_or(Ok(()), MaxDelta::check)?;
         for (name, bound) in [
             ("max_delta_pct", self.max_delta_pct),
             ("max_sigma", self.max_sigma),
@@ -52,9 +58,28 @@ impl Gate {
         Ok(())
     }
 
+    /// How a difference breaks [`Gate::max_delta`], in words.
+    pub fn max_delta_breach(&self, m: Measured) -> Option<String> {
+        let max = self.max_delta?;
+        let bound = match max {
+            MaxDelta::Nats(nats) => nats,
+            MaxDelta::Noise(k) => k * m.noise_floor.unwrap_or(f64::NAN),
+        };
+        // Not `>`, which a NaN would pass.
+        let within = m.delta_ln_ppl.abs() <= bound;
+        let times = match max {
+            MaxDelta::Nats(_) => String::new(),
+            MaxDelta::Noise(_) => format!(" ({max})"),
+        };
+        (!within).then(|| {
+            let delta = signed(m.delta_ln_ppl, 6);
+            format!("Δ ln PPL {delta} outside ±{}{times}", small(bound))
+        })
+    }
+
     /// The bounds that a difference breaks, in words. A NaN breaks every bound.
     pub fn breaches(&self, m: Measured) -> Vec<String> {
-        let mut out = Vec::new();
+        let mut out = Vec::from_iter(self.max_delta_breach(m));
         let mut check = |what: &str, x: f64, bound: Option<f64>, unit: &str| {
             let Some(bound) = bound else { return };
             // Not `x > bound`, which a NaN would pass.
@@ -85,6 +110,8 @@ mod tests {
 
     fn measured(delta_pct: f64, sigma: f64) -> Measured<'static> {
         Measured {
+            delta_ln_ppl: delta_pct / 100.0,
+            noise_floor: None,
             delta_pct,
             sigma_name: "σ",
             sigma,
@@ -97,7 +124,7 @@ mod tests {
         let g = Gate {
             max_delta_pct: Some(0.1),
             max_sigma: Some(3.0),
-            significance: None,
+            ..Gate::default()
         };
         assert!(g.breaches(measured(0.1, -3.0)).is_empty());
         assert!(g.breaches(measured(-0.1, 3.0)).is_empty());
@@ -134,11 +161,18 @@ mod tests {
     #[test]
     fn nan_never_passes() {
         let g = Gate {
+            max_delta: Some(MaxDelta::Nats(f64::MAX)),
             max_delta_pct: Some(f64::MAX),
             max_sigma: Some(f64::MAX),
             significance: None,
         };
-        assert_eq!(g.breaches(measured(f64::NAN, f64::NAN)).len(), 2);
+        assert_eq!(g.breaches(measured(f64::NAN, f64::NAN)).len(), 3);
+        // A multiple of a floor that is not known.
+        let noise = Gate {
+            max_delta: Some(MaxDelta::Noise(3.0)),
+            ..Gate::default()
+        };
+        assert_eq!(noise.breaches(measured(0.0, 0.0)).len(), 1);
         let nan = Gate {
             max_delta_pct: Some(f64::NAN),
             ..Gate::default()

@@ -2,6 +2,7 @@
 //!
 //! `docs/results.md` explains every column.
 
+mod attribution;
 pub(crate) mod csv_file;
 pub mod diff;
 mod gate;
@@ -9,6 +10,7 @@ mod kld;
 pub mod kld_format;
 mod kld_row;
 pub(crate) mod markdown;
+pub mod noise;
 mod paired;
 pub mod record;
 pub mod render;
@@ -17,6 +19,7 @@ pub(crate) mod schema;
 mod tables;
 mod tokens;
 
+pub use attribution::{Attribution, Effect, Residual};
 pub use csv_file::{CsvError, write_atomic};
 pub use gate::{Gate, Measured};
 pub use kld::{KldFigures, Sampling};

@@ -27,7 +27,7 @@ pub fn signed(x: f64, decimals: usize) -> String {
     }
 }
 
-/// A size, such as an error's: two digits.
+/// A size, such as an error's or a bound's: two digits.
 pub fn small(x: f64) -> String {
     if x == 0.0 {
         "0".to_owned()

@@ -142,6 +142,26 @@ record! {
     }
 }
 
+record! {
+    /// `NAME.noise.csv`.
+    NoiseRecord {
+        key: String,
+        component: String,
+        seed: Option<u64>,
+        in_floor: bool,
+        delta_ln_ppl: f64,
+        se: Option<f64>,
+        rms_delta_nll: f64,
+        max_delta_nll: f64,
+        windows: usize,
+        scored_tokens: usize,
+        bos: bool,
+        engine: String,
+        model_sha256: String,
+        tokens_sha256: String,
+    }
+}
+
 pub(super) const OK: &str = "ok";
 pub(super) const NOT_RUN: &str = "not run";
 pub(super) const FAILED: &str = "failed: ";
@@ -384,6 +404,7 @@ mod tests {
             ("## `NAME.kld.csv`", KldRecord::REQUIRED),
             ("## `NAME.windows.csv`", WindowRecord::REQUIRED),
             ("## `NAME.timing.csv`", TimingRecord::REQUIRED),
+            ("## `NAME.noise.csv`", NoiseRecord::REQUIRED),
         ] {
             let section = docs.split(file).nth(1).unwrap();
             let section = section.split("\n## ").next().unwrap();

@@ -44,6 +44,8 @@ pub struct TablePaths {
     pub windows: PathBuf,
     /// `NAME.timing.csv`
     pub timing: PathBuf,
+    /// `NAME.noise.csv`
+    pub noise: PathBuf,
     /// `NAME.kld.csv`
     pub kld: PathBuf,
     /// `.records/NAME`
@@ -61,6 +63,7 @@ impl TablePaths {
             table: path.to_owned(),
             windows: path.with_extension("windows.csv"),
             timing: path.with_extension("timing.csv"),
+            noise: path.with_extension("noise.csv"),
             kld: path.with_extension("kld.csv"),
             records: RecordFolder::beside(path),
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::input::LoadedModel;
 use super::sweep::RunError;
-use crate::backend::Numerics;
+use crate::backend::{Numerics, Variation};
 use crate::corpus::{CorpusTokens, DEFAULT_CHUNK, TokenCache};
 use crate::plan::ModelSpec;
 use crate::tokenizer;
@@ -34,11 +34,14 @@ pub(super) struct ModelCache {
     disk: TokenCache,
 }
 
-/// A model's file, how it is tokenized and how it is multiplied.
-type ModelKey = (PathBuf, tokenizer::Options, Numerics);
+/// A model's file, and how it is tokenized.
+type ModelKey = (PathBuf, tokenizer::Options);
+
+/// How it is multiplied, and what is varied.
+pub(super) type Arithmetic = (Numerics, Variation);
 
 impl ModelCache {
-    fn new(cache_dir: &Path) -> Self {
+    pub fn new(cache_dir: &Path) -> Self {
         Self {
             model: None,
             tokens: HashMap::new(),
@@ -56,20 +59,21 @@ impl ModelCache {
     /// together, so one of them is in memory at a time.
     pub fn get(
         &mut self,
-        (model, numerics): (&ModelSpec, Numerics),
+        (model, (numerics, variation)): (&ModelSpec, Arithmetic),
         corpus: &Path,
         n_threads: usize,
     ) -> Result<(&LoadedModel, Arc<CorpusTokens>), RunError> {
-        let key = (model.path.clone(), model.tokenizer_options(), numerics);
+        let key = (model.path.clone(), model.tokenizer_options());
         let loaded = match self.model.take() {
             Some((old, loaded)) if old == key => loaded,
             old => {
                 // Its memory is wanted for the next one.
                 drop(old);
                 self.tokens.clear();
-                LoadedModel::open(&key.0, &key.1, n_threads)?.with_numerics(key.2)?
+                LoadedModel::open(&key.0, &key.1, n_threads)?
             }
         };
+        let loaded = loaded.with_numerics(numerics)?.with_variation(variation);
         let (_, loaded) = self.model.insert((key, loaded));
         let tokens = match self.tokens.get(corpus) {
             Some(tokens) => tokens.clone(),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backend::cpu::CpuModel;
-use crate::backend::{BackendError, Device, Numerics};
+use crate::backend::{BackendError, Device, Numerics, Variation};
 use crate::gguf::{BlockType, Gguf, GgufError};
 use crate::model::{Model, ModelError};
 use crate::tokenizer::{self, Tokenizer, TokenizerError};
@@ -90,6 +90,14 @@ impl LoadedModel {
             numerics,
             ..self
         })
+    }
+
+    /// The same model with arithmetic that is varied; `open` varies nothing.
+    pub fn with_variation(self, variation: Variation) -> Self {
+        Self {
+            cpu: self.cpu.with_variation(variation),
+            ..self
+        }
     }
 
     /// # Errors

@@ -11,7 +11,8 @@ use super::input::{InputError, LoadedModel, model_type};
 use super::measure::{
     BaseInput, Control, MeasureError, Measurement, Observation, Settings, measure, measure_against,
 };
-use crate::corpus::{CorpusError, ids_sha256};
+use crate::backend::{Device, Variation};
+use crate::corpus::{CorpusError, CorpusTokens, ids_sha256};
 use crate::eval::EvalError;
 use crate::fetch::{
     FetchError, FetchOptions, Progress, remembered_sha256, remembered_sha256_of_parts,
@@ -91,6 +92,18 @@ pub(super) enum RunError {
     Against(#[from] AgainstError),
     #[error("the model asks for BOS, but its metadata names none")]
     NoBos,
+    #[error("the arithmetic of {0} cannot be varied, that of the CPU can: take placement 'cpu'")]
+    NotVaried(Device),
+}
+
+impl RunError {
+    /// Whether Ctrl-C is why.
+    pub(super) fn is_interruption(&self) -> bool {
+        matches!(
+            self,
+            RunError::Measure(MeasureError::Eval(EvalError::Interrupted { .. }))
+        )
+    }
 }
 
 impl Sweep<'_> {
@@ -102,7 +115,7 @@ impl Sweep<'_> {
     /// Tables or reference files that cannot be read or written.
     pub fn run(&self, reporter: &mut dyn Reporter) -> Result<(Tables, Summary), SweepError> {
         let references = References::load(&self.plan.reference_files)?;
-        let hashes = self.hashes(reporter.transfers())?;
+        let hashes = hashes(self.plan, self.fetch, reporter.transfers())?;
         let mut tables = match self.resume {
             true => Tables::load_or_new(self.results, &self.plan.name)?,
             false => Tables::new(self.results, &self.plan.name),
@@ -163,7 +176,7 @@ impl Sweep<'_> {
                     records.save(&row.key, &record)?;
                     (measurement.windows, Some(timing))
                 }
-                Err(RunError::Measure(MeasureError::Eval(EvalError::Interrupted { .. }))) => {
+                Err(e) if e.is_interruption() => {
                     summary.interrupted = true;
                     break;
                 }
@@ -181,31 +194,6 @@ impl Sweep<'_> {
         Ok((tables, summary))
     }
 
-    /// sha256 of every model and corpus of the plan.
-    fn hashes(&self, progress: &dyn Progress) -> Result<HashMap<PathBuf, String>, SweepError> {
-        let mut hashes = HashMap::new();
-        for run in &self.plan.runs {
-            let corpus = &run.corpus.path;
-            let base = run.base.as_ref().map(|base| &base.model.path);
-            for model in [&run.model.path].into_iter().chain(base) {
-                if hashes.contains_key(model) {
-                    continue;
-                }
-                // A file that cannot be opened gets a row that says why.
-                let sha256 = match Gguf::open(model) {
-                    Ok(gguf) => remembered_sha256_of_parts(gguf.paths(), self.fetch, progress)?,
-                    Err(_) => remembered_sha256(model, self.fetch, progress)?,
-                };
-                hashes.insert(model.clone(), sha256);
-            }
-            if !hashes.contains_key(corpus) {
-                let sha256 = remembered_sha256(corpus, self.fetch, progress)?;
-                hashes.insert(corpus.clone(), sha256);
-            }
-        }
-        Ok(hashes)
-    }
-
     /// Executes one run; fills in what becomes known of it on the way, its figures
     /// at last.
     fn one(
@@ -220,33 +208,22 @@ impl Sweep<'_> {
             base: base_cache,
         } = cache;
         let (loaded, tokens) = run_cache.get(
-            (&spec.model, spec.numerics),
+            (&spec.model, (spec.numerics, Variation::default())),
             &spec.corpus.path,
             self.n_threads,
         )?;
         let p = &mut row.provenance;
-        p.model_type = model_type(&loaded.model.gguf);
-        p.architecture.clone_from(&loaded.model.architecture);
-        let partition = spec.placement.partition(loaded.model.n_layer());
-        p.layer_placement = partition.to_string();
-        p.tokens = Some(tokens.ids.len());
-        p.tokens_sha256 = ids_sha256(&tokens.ids);
-        let tokenizer = loaded.tokenizer()?;
-        let bos = window_bos(loaded, spec)?;
-        p.bos = Some(bos.is_some());
         let settings = Settings {
-            geometry: spec.geometry,
-            limits: spec.limits,
-            bos,
-            placement: spec.placement,
             batch: self.batch,
+            ..settings(spec, loaded, &tokens, p)?
         };
+        let bos = settings.bos;
         let mut progress = |o: Observation| reporter.progress(&o);
         let compared = match (&spec.base, kld) {
             (Some(base), Some(kld)) => {
                 kld.tokens_sha256.clone_from(&p.tokens_sha256);
                 let cache = base_cache.get(
-                    (&base.model, base.numerics),
+                    (&base.model, (base.numerics, Variation::default())),
                     &spec.corpus.path,
                     self.n_threads,
                 );
@@ -293,6 +270,7 @@ impl Sweep<'_> {
         p.windows = Some(measurement.windows.len());
         p.scored_tokens = Some(measurement.scored);
         row.outcome = Outcome::Ok(measurement.figures.clone());
+        let tokenizer = loaded.tokenizer()?;
         let record = Record::new(row, &measurement.scores, &tokens.ids, |id| {
             tokenizer.piece(id)
         });
@@ -310,6 +288,59 @@ impl Sweep<'_> {
             started_at: clock.started_at(),
         }
     }
+}
+
+/// SHA-256 of every model and corpus of the plan.
+pub(super) fn hashes(
+    plan: &Plan,
+    fetch: &FetchOptions,
+    progress: &dyn Progress,
+) -> Result<HashMap<PathBuf, String>, SweepError> {
+    let mut hashes = HashMap::new();
+    for run in &plan.runs {
+        let corpus = &run.corpus.path;
+        let base = run.base.as_ref().map(|base| &base.model.path);
+        for model in [&run.model.path].into_iter().chain(base) {
+            if hashes.contains_key(model) {
+                continue;
+            }
+            // A file that cannot be opened gets a row that says why.
+            let sha256 = match Gguf::open(model) {
+                Ok(gguf) => remembered_sha256_of_parts(gguf.paths(), fetch, progress)?,
+                Err(_) => remembered_sha256(model, fetch, progress)?,
+            };
+            hashes.insert(model.clone(), sha256);
+        }
+        if !hashes.contains_key(corpus) {
+            let sha256 = remembered_sha256(corpus, fetch, progress)?;
+            hashes.insert(corpus.clone(), sha256);
+        }
+    }
+    Ok(hashes)
+}
+
+/// How a run is measured; fills in what becomes known of it on the way.
+pub(super) fn settings(
+    spec: &RunSpec,
+    loaded: &LoadedModel,
+    tokens: &CorpusTokens,
+    p: &mut Provenance,
+) -> Result<Settings, RunError> {
+    p.model_type = model_type(&loaded.model.gguf);
+    p.architecture.clone_from(&loaded.model.architecture);
+    let partition = spec.placement.partition(loaded.model.n_layer());
+    p.layer_placement = partition.to_string();
+    p.tokens = Some(tokens.ids.len());
+    p.tokens_sha256 = ids_sha256(&tokens.ids);
+    let bos = window_bos(loaded, spec)?;
+    p.bos = Some(bos.is_some());
+    Ok(Settings {
+        geometry: spec.geometry,
+        limits: spec.limits,
+        bos,
+        placement: spec.placement,
+        batch: None,
+    })
 }
 
 /// What replaces the first token of each window.
@@ -333,7 +364,7 @@ fn is_of_run(e: &RunError) -> bool {
 }
 
 /// A failure in the words of the status column.
-fn status(e: &RunError) -> String {
+pub(super) fn status(e: &RunError) -> String {
     let text = match e {
         RunError::Measure(MeasureError::Eval(EvalError::NotFinite {
             window,
@@ -346,7 +377,7 @@ fn status(e: &RunError) -> String {
 }
 
 /// The row of a run that has not begun.
-fn blank(run: &RunSpec, hashes: &HashMap<PathBuf, String>) -> ResultRow {
+pub(super) fn blank(run: &RunSpec, hashes: &HashMap<PathBuf, String>) -> ResultRow {
     let hash = |path: &Path| hashes.get(path).cloned().unwrap_or_default();
     ResultRow {
         key: run.key.clone(),

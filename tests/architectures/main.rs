@@ -11,3 +11,4 @@ mod refusals;
 mod relatives;
 #[path = "../support/mod.rs"]
 mod support;
+mod variation;

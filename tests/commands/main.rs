@@ -3,6 +3,7 @@
 
 mod inspect;
 mod kld;
+mod noise;
 mod project;
 mod run;
 mod score;

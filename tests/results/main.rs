@@ -2,6 +2,7 @@
 
 mod browser;
 mod diff;
+mod noise;
 mod records;
 mod report;
 mod support;

@@ -79,7 +79,7 @@ fn changes_below_the_noise_floor_are_said_to_be() {
     assert_eq!(code, 0);
     assert!(out.contains("below noise floor  a\n"), "{out}");
     assert!(
-        out.contains("noise floor: |Δ ln PPL| 0.0011, here +0.001000"),
+        out.contains("noise floor: |Δ ln PPL| 1.1e-3, here +0.001000"),
         "{out}"
     );
     assert!(

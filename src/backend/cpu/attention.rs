@@ -9,7 +9,7 @@ use super::scratch::{Scratch, room};
 use super::times::Part;
 use super::weights::{LoadedLinear, Source};
 use super::{math, norm};
-use crate::backend::BackendError;
+use crate::backend::{BackendError, Variation};
 use crate::model::{Attention, Norm};
 
 pub(super) struct LoadedAttention<'m> {
@@ -20,6 +20,7 @@ pub(super) struct LoadedAttention<'m> {
     output: LoadedLinear<'m>,
     gate: Option<LoadedLinear<'m>>,
     rope: Option<Arc<RopeTable>>,
+    variation: Variation,
 }
 
 impl<'m> LoadedAttention<'m> {
@@ -37,6 +38,7 @@ impl<'m> LoadedAttention<'m> {
             output: LoadedLinear::load(source, &spec.output)?,
             gate: gate.transpose()?,
             rope,
+            variation: source.variation,
         })
     }
 
@@ -74,7 +76,8 @@ impl<'m> LoadedAttention<'m> {
                 .for_each(|(row, p)| math::scale(isa, row, t.at(p)));
         }
         let mixed = room(&mut s.mixed, n_queries * self.output.n_in());
-        attend(isa, spread, &a.heads, [q, k, v], first, &mut s.heads, mixed);
+        let heads = (&a.heads, self.variation);
+        attend(isa, spread, heads, [q, k, v], first, &mut s.heads, mixed);
         s.clock.lap(Part::Attention);
         if let Some(gate) = &self.gate {
             let gates = room(&mut s.gate, mixed.len());

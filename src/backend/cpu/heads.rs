@@ -7,6 +7,7 @@ use super::gemm::{self, PANEL, Packed, Product};
 use super::isa::Isa;
 use super::math;
 use super::scratch::room;
+use crate::backend::{Precision, SumOrder, Variation};
 use crate::model::Heads;
 
 /// Queries in a block; a multiple of the kernels' row tiles.
@@ -28,13 +29,20 @@ pub(super) struct HeadScratch {
 pub(super) fn attend(
     isa: Isa,
     spread: bool,
-    heads: &Heads,
+    (heads, variation): (&Heads, Variation),
     [q, k, v]: [&mut [f32]; 3],
     first: usize,
     s: &mut HeadScratch,
     mixed: &mut [f32],
 ) {
     let h = heads;
+    if variation.kv == Precision::F16 {
+        math::round_to_f16(isa, k);
+        math::round_to_f16(isa, v);
+    }
+    if variation.attention == Precision::F16 {
+        math::round_to_f16(isa, q);
+    }
     math::scale(isa, q, h.scale);
     let (q, k, v) = (&*q, &*k, &*v);
     let len = k.len() / (h.n_head_kv * h.head_dim);
@@ -43,6 +51,10 @@ pub(super) fn attend(
     let pack = |(head, (keys, values)): (usize, (&mut Packed, &mut Packed))| {
         pack_keys(keys, k, len, h.n_head_kv, head, h.head_dim);
         pack_values(values, v, len, h.n_head_kv, head, h.head_dim_v);
+        if variation.order == SumOrder::Descending {
+            keys.reverse_terms();
+            values.reverse_terms();
+        }
     };
     if spread {
         let both = s.keys.par_iter_mut().zip(&mut s.values);
@@ -59,6 +71,7 @@ pub(super) fn attend(
             let kv = head / (h.n_head / h.n_head_kv);
             let one = OneHead {
                 heads: h,
+                precision: variation.attention,
                 q,
                 first,
                 head,
@@ -82,6 +95,8 @@ pub(super) fn attend(
 
 struct OneHead<'a> {
     heads: &'a Heads,
+    /// Of the softmax's numerators.
+    precision: Precision,
     q: &'a [f32],
     /// Position of its first row.
     first: usize,
@@ -126,6 +141,9 @@ impl OneHead<'_> {
                 math::softcap(isa, &mut row[from..to], cap);
             }
             inverse_sums[r] = math::softmax_numerators(isa, &mut row[from..to], sink);
+            if self.precision == Precision::F16 {
+                math::round_to_f16(isa, &mut row[from..to]);
+            }
         }
         let product = Product {
             x: scores,

@@ -9,7 +9,7 @@ use super::scratch::{Scratch, room};
 use super::times::Part;
 use super::weights::{LoadedLinear, Source};
 use super::{math, norm};
-use crate::backend::BackendError;
+use crate::backend::{BackendError, Variation};
 use crate::model::{Linear, Mla, MlaKv, MlaQuery, Norm};
 
 enum LoadedQuery<'m> {
@@ -37,6 +37,7 @@ pub(super) struct LoadedMla<'m> {
     kv: LoadedKv<'m>,
     output: LoadedLinear<'m>,
     rope: Arc<RopeTable>,
+    variation: Variation,
 }
 
 impl<'m> LoadedMla<'m> {
@@ -66,6 +67,7 @@ impl<'m> LoadedMla<'m> {
             },
             output: load(&spec.output)?,
             rope,
+            variation: source.variation,
         })
     }
 
@@ -147,7 +149,8 @@ impl<'m> LoadedMla<'m> {
         }
         let mixed = room(&mut s.mixed, len * n_head * h.head_dim_v);
         s.clock.lap(Part::Projections);
-        attend(isa, spread, h, [q, k, v], 0, &mut s.heads, mixed);
+        let heads = (h, self.variation);
+        attend(isa, spread, heads, [q, k, v], 0, &mut s.heads, mixed);
         s.clock.lap(Part::Attention);
         match &self.kv {
             LoadedKv::Expanded { .. } => self.output.apply(isa, spread, mixed, out),

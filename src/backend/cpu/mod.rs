@@ -14,6 +14,7 @@ mod ffn;
 pub mod gemm;
 mod head;
 mod heads;
+mod jitter;
 mod layer;
 mod mamba;
 mod math;
@@ -42,7 +43,7 @@ use self::scratch::Pool;
 use self::weights::Source;
 use super::{
     BackendError, Device, Hidden, Interrupt, LayerWindow, LayerWindowModel, Numerics, Stage,
-    Target, TokenScore,
+    Target, TokenScore, Variation,
 };
 use crate::gguf::BlockType;
 use crate::isa;
@@ -86,6 +87,7 @@ pub struct CpuModel {
     model: Arc<Model>,
     isa: Isa,
     numerics: Numerics,
+    variation: Variation,
     threads: rayon::ThreadPool,
     scratch: Pool,
     /// A layer whose weights take more in f32 is decoded panel by panel.
@@ -117,6 +119,7 @@ impl CpuModel {
             model,
             isa,
             numerics: Numerics::Exact,
+            variation: Variation::default(),
             threads,
             scratch: Pool::default(),
             layer_bytes: LAYER_BYTES,
@@ -149,6 +152,11 @@ impl CpuModel {
         }
     }
 
+    /// The same model with arithmetic that is varied; `new` varies nothing.
+    pub fn with_variation(self, variation: Variation) -> Self {
+        Self { variation, ..self }
+    }
+
     pub fn numerics(&self) -> Numerics {
         self.numerics
     }
@@ -158,6 +166,7 @@ impl CpuModel {
             gguf: &self.model.gguf,
             isa: self.isa,
             numerics: self.numerics,
+            variation: self.variation,
             panel_by_panel: false,
         }
     }
@@ -454,6 +463,9 @@ impl LayerWindow for CpuLayers<'_> {
                     // A layer of a large model may take a batch many seconds.
                     interrupt.check()?;
                     scratch.with(together, |s| {
+                        if let Some(seed) = self.cpu.variation.jitter {
+                            jitter::apply(*isa, x, model.n_embd, jitter::of_layer(seed, i));
+                        }
                         let width = model.n_embd;
                         let known = layer.apply(*isa, spread, (x, carried), (width, from), s);
                         let place = (sequence, from, width);

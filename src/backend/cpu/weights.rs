@@ -9,7 +9,7 @@ use super::gemm::{self, PANEL, Packed, Product};
 use super::isa::Isa;
 use super::q8::{self, Support};
 use super::{math, spread};
-use crate::backend::{BackendError, Device, Numerics};
+use crate::backend::{BackendError, Device, Numerics, SumOrder, Variation};
 use crate::gguf::Gguf;
 use crate::model::{Linear, Matrix};
 use crate::quant;
@@ -20,6 +20,7 @@ pub(super) struct Source<'a> {
     pub gguf: &'a Gguf,
     pub isa: Isa,
     pub numerics: Numerics,
+    pub variation: Variation,
     /// Whether weights in f32 are decoded anew for every product.
     pub panel_by_panel: bool,
 }
@@ -36,6 +37,14 @@ impl Source<'_> {
                 device: Device::Cpu,
             }),
         }
+    }
+
+    /// The same matrix, its terms in the order in which they are to be summed.
+    fn ordered(self, mut packed: Packed) -> Packed {
+        if self.variation.order == SumOrder::Descending {
+            packed.reverse_terms();
+        }
+        packed
     }
 }
 
@@ -58,7 +67,7 @@ impl<'m> Weight<'m> {
     /// Decodes a matrix into panels, on all threads.
     pub fn decode(source: Source, matrix: &Matrix) -> Result<Self, BackendError> {
         Ok(match source.support(matrix)? {
-            None => Self::F32(packed(source, matrix)?),
+            None => Self::F32(source.ordered(packed(source, matrix)?)),
             Some(kind) => Self::Integers(integers(source, matrix, kind)?),
         })
     }
@@ -83,7 +92,7 @@ impl<'m> Weight<'m> {
                 for (panel, rows) in panels.zip(rows.chunks(PANEL * n_in)) {
                     gemm::pack_rows(panel, rows, n_in, n_in);
                 }
-                Self::F32(packed)
+                Self::F32(source.ordered(packed))
             }
             Some(kind) => {
                 let mut panels = q8::Panels::zeros(kind, n_in, ids.len());
@@ -145,7 +154,7 @@ impl<'m> Weight<'m> {
 
 /// A matrix as it is stored.
 pub(super) struct Blocks<'m> {
-    gguf: &'m Gguf,
+    source: Source<'m>,
     matrix: &'m Matrix,
 }
 
@@ -156,14 +165,13 @@ impl<'m> Blocks<'m> {
             let first = matrix.data(source.gguf).row(0);
             quant::dequantize(matrix.ty, first, &mut vec![0.0; matrix.n_in])?;
         }
-        let gguf = source.gguf;
-        Ok(Self { gguf, matrix })
+        Ok(Self { source, matrix })
     }
 
     /// Calls `f` with each panel and its first output.
     fn each_panel(&self, mut f: impl FnMut(&Packed, usize)) {
         let (n_in, n_out) = (self.matrix.n_in, self.matrix.n_out);
-        let blocks = self.matrix.data(self.gguf);
+        let blocks = self.matrix.data(self.source.gguf);
         let mut rows = vec![0.0f32; PANEL * n_in];
         let mut packed = Packed::default();
         for first in (0..n_out).step_by(PANEL) {
@@ -179,6 +187,7 @@ impl<'m> Blocks<'m> {
             for panel in packed.panels_mut_serial() {
                 gemm::pack_rows(panel, rows, n_in, n_in);
             }
+            packed = self.source.ordered(packed);
             f(&packed, first);
         }
     }

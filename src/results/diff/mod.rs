@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::csv_file::CsvError;
 use super::gate::{Gate, Measured};
+use super::noise::{MaxDelta, NoiseFloor};
 use super::paired::{MovedWindow, Paired, moved_windows, paired};
 use super::record::{Record, RecordFolder};
 use super::row::{Figures, ResultRow, WindowRow, unpaired_sigma};
@@ -208,9 +209,8 @@ pub struct Diff {
 }
 
 impl Diff {
-    /// Compares B with A, run by run. `noise_floor` says for a key how large
-    /// `|Δ ln PPL|` may be and mean nothing, where that is known.
-    pub fn new(a: &Side, b: &Side, gate: Gate, noise_floor: &dyn Fn(&str) -> Option<f64>) -> Self {
+    /// Compares B with A, run by run; the noise floors are those of A's runs.
+    pub fn new(a: &Side, b: &Side, gate: Gate, noise: &NoiseFloor) -> Self {
         let keys: BTreeSet<&String> = a.rows.keys().chain(b.rows.keys()).collect();
         let mut compared: Vec<(&String, Result<Difference, String>)> = keys
             .into_iter()
@@ -218,16 +218,16 @@ impl Diff {
             .collect();
         adjust(compared.iter_mut().filter_map(|(_, d)| d.as_mut().ok()));
         let rows = compared.into_iter().map(|(key, difference)| {
-            let noise_floor = noise_floor(key);
+            let noise_floor = a.measured(key, "A").and_then(|(row, _)| noise.of(row));
             let (verdict, reason) = match &difference {
                 Err(reason) => (Verdict::NotMeasured, reason.clone()),
-                Ok(d) => judge(d, gate, noise_floor),
+                Ok(d) => judge(d, gate, &noise_floor),
             };
             DiffRow {
                 key: key.clone(),
                 verdict,
                 reason,
-                noise_floor,
+                noise_floor: noise_floor.ok(),
                 difference: difference.ok(),
             }
         });
@@ -257,24 +257,35 @@ impl Diff {
 }
 
 /// The verdict on a difference, and the bounds that it breaks.
-fn judge(d: &Difference, gate: Gate, noise_floor: Option<f64>) -> (Verdict, String) {
+fn judge(d: &Difference, gate: Gate, noise_floor: &Result<f64, String>) -> (Verdict, String) {
     let blind = gate.max_sigma.is_some() && d.gate_sigma().is_nan();
     if blind || (gate.significance.is_some() && d.adjusted_p.is_none()) {
         let reason = "neither run has an error to judge σ by".to_owned();
         return (Verdict::NotMeasured, reason);
     }
-    if noise_floor.is_some_and(|floor| d.delta_ln_ppl.abs() <= floor) {
+    if let (Some(MaxDelta::Noise(_)), Err(why)) = (gate.max_delta, noise_floor) {
+        return (Verdict::NotMeasured, why.clone());
+    }
+    let noise_floor = noise_floor.as_ref().ok().copied();
+    let measured = Measured {
+        delta_ln_ppl: d.delta_ln_ppl,
+        noise_floor,
+        delta_pct: d.delta_pct,
+        sigma_name: d.gate_sigma_name(),
+        sigma: d.gate_sigma(),
+        adjusted_p: d.adjusted_p,
+    };
+    // What does not differ passes; a bound on ln PPL that is tighter than the floor
+    // was meant.
+    let size = d.delta_ln_ppl.abs();
+    let below = size > 0.0 && noise_floor.is_some_and(|floor| size <= floor);
+    if below && gate.max_delta_breach(measured).is_none() {
         return (Verdict::BelowNoiseFloor, String::new());
     }
     if gate.is_empty() {
         return (Verdict::Compared, String::new());
     }
-    let breaches = gate.breaches(Measured {
-        delta_pct: d.delta_pct,
-        sigma_name: d.gate_sigma_name(),
-        sigma: d.gate_sigma(),
-        adjusted_p: d.adjusted_p,
-    });
+    let breaches = gate.breaches(measured);
     match breaches.is_empty() {
         true => (Verdict::Pass, String::new()),
         false => (Verdict::Fail, breaches.join(", ")),

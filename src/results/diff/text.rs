@@ -36,6 +36,9 @@ impl Diff {
 
     fn gate_text(&self) -> String {
         let mut bounds = Vec::new();
+        if let Some(b) = self.gate.max_delta {
+            bounds.push(format!("Δ ln PPL ±{b}"));
+        }
         if let Some(b) = self.gate.max_delta_pct {
             bounds.push(format!("Δ ±{b} %"));
         }
@@ -59,7 +62,8 @@ impl Diff {
             let mut lines = row.difference.iter().flat_map(compact).collect::<Vec<_>>();
             if let (Some(floor), Some(d)) = (row.noise_floor, &row.difference) {
                 lines.push(format!(
-                    "noise floor: |Δ ln PPL| {floor}, here {}",
+                    "noise floor: |Δ ln PPL| {}, here {}",
+                    small(floor),
                     signed(d.delta_ln_ppl, 6)
                 ));
             }

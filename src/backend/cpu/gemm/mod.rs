@@ -11,7 +11,11 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod portable;
+#[cfg(test)]
+mod tests;
 mod wide;
+
+use std::cell::RefCell;
 
 use rayon::prelude::*;
 
@@ -30,6 +34,8 @@ const K_BLOCK: usize = 16;
 pub struct Packed {
     n_in: usize,
     n_out: usize,
+    /// Whether the panels begin with the last `k`.
+    descending: bool,
     data: Vec<f32>,
 }
 
@@ -38,6 +44,7 @@ impl Packed {
     pub fn reset(&mut self, n_in: usize, n_out: usize) {
         self.n_in = n_in;
         self.n_out = n_out;
+        self.descending = false;
         self.data.clear();
         self.data.resize(n_in * n_out.next_multiple_of(PANEL), 0.0);
     }
@@ -54,6 +61,15 @@ impl Packed {
 
     pub fn n_out(&self) -> usize {
         self.n_out
+    }
+
+    /// Has products with it sum their terms from the other end: the same elements,
+    /// rounded elsewhere.
+    pub fn reverse_terms(&mut self) {
+        self.descending = !self.descending;
+        let len = self.n_in.max(1);
+        let lanes = self.data.as_chunks_mut::<PANEL>().0;
+        lanes.chunks_exact_mut(len).for_each(<[_]>::reverse);
     }
 
     /// The panels, to be filled; each is `n_in × 32`.
@@ -116,6 +132,40 @@ impl<'a> Product<'a> {
 /// # Panics
 /// If a slice is too short for the shape.
 pub fn multiply(isa: Isa, p: Product, out: &mut [f32], out_stride: usize) {
+    if !p.w.descending {
+        return multiply_in_order(isa, p, out, out_stride);
+    }
+    let (n_k, n_in) = (p.k.1 - p.k.0, p.w.n_in);
+    with_rows_reversed(p.x, p.x_stride, p.n_rows, n_k, |x| {
+        let k = (n_in - p.k.1, n_in - p.k.0);
+        let product = Product {
+            x,
+            x_stride: n_k,
+            k,
+            ..p
+        };
+        multiply_in_order(isa, product, out, out_stride);
+    });
+}
+
+/// Calls `f` with a copy of the first `n` columns of rows `stride` apart, the last
+/// column first and without gaps.
+fn with_rows_reversed(x: &[f32], stride: usize, n_rows: usize, n: usize, f: impl FnOnce(&[f32])) {
+    thread_local! {
+        /// Kept from product to product.
+        static REVERSED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    }
+    REVERSED.with_borrow_mut(|reversed| {
+        reversed.clear();
+        for row in x.chunks(stride.max(1)).take(n_rows) {
+            reversed.extend(row[..n].iter().rev());
+        }
+        f(reversed);
+    });
+}
+
+/// [`multiply`], the terms in the order in which the panels hold them.
+fn multiply_in_order(isa: Isa, p: Product, out: &mut [f32], out_stride: usize) {
     let n_k = p.k.1 - p.k.0;
     let first_out = p.panels.0 * PANEL;
     let n_cols = (p.panels.1 * PANEL).min(p.w.n_out) - first_out.min(p.w.n_out);
@@ -274,113 +324,5 @@ fn in_tiles(
 impl Tile<'_> {
     fn n_k(&self) -> usize {
         self.w.len() / PANEL
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn random(n: usize, seed: u64) -> Vec<f32> {
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        (0..n)
-            .map(|_| {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                (state >> 40) as f32 / (1 << 23) as f32 - 1.0
-            })
-            .collect()
-    }
-
-    fn packed(w: &[f32], n_in: usize, n_out: usize) -> Packed {
-        let mut p = Packed::zeros(n_in, n_out);
-        for (panel, rows) in p.panels_mut_serial().zip(w.chunks(PANEL * n_in)) {
-            pack_rows(panel, rows, n_in, n_in);
-        }
-        p
-    }
-
-    #[test]
-    fn agrees_with_f64_and_between_instruction_sets() {
-        for (n_rows, n_in, n_out) in [
-            (1, 1, 1),
-            (3, 5, 7),
-            (14, 256, 32),
-            (29, 600, 70),
-            (45, 257, 96),
-            (45, 4200, 70),
-        ] {
-            let x = random(n_rows * n_in, 1);
-            let w = random(n_out * n_in, 2);
-            let w_packed = packed(&w, n_in, n_out);
-            let mut bits: Option<Vec<u32>> = None;
-            for isa in Isa::available() {
-                let mut out = vec![f32::NAN; n_rows * n_out];
-                multiply(isa, Product::full(&x, n_rows, &w_packed), &mut out, n_out);
-                for r in 0..n_rows {
-                    for o in 0..n_out {
-                        let terms = (0..n_in)
-                            .map(|k| f64::from(x[r * n_in + k]) * f64::from(w[o * n_in + k]));
-                        let (want, size) = terms.fold((0.0, 0.0), |(s, a), t| (s + t, a + t.abs()));
-                        let error = (f64::from(out[r * n_out + o]) - want).abs();
-                        assert!(error <= 2e-6 * size, "{} [{r},{o}]", isa.name());
-                    }
-                }
-                let got = out.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-                assert_eq!(
-                    bits.get_or_insert_with(|| got.clone()),
-                    &got,
-                    "{}",
-                    isa.name()
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn wide_sums_round_once() {
-        for (n_rows, n_in, n_out) in [(1, 1, 1), (3, 5, 7), (9, 600, 70)] {
-            let (x, w) = (random(n_rows * n_in, 5), random(n_out * n_in, 6));
-            let w_packed = packed(&w, n_in, n_out);
-            for isa in Isa::available() {
-                let mut out = vec![f32::NAN; n_rows * n_out];
-                multiply_wide(isa, &x, &w_packed, &mut out, n_out);
-                for (i, got) in out.iter().enumerate() {
-                    let (r, o) = (i / n_out, i % n_out);
-                    let terms = x[r * n_in..][..n_in].iter().zip(&w[o * n_in..][..n_in]);
-                    let want = terms.fold(0.0, |s, (x, w)| f64::from(*x).mul_add((*w).into(), s));
-                    assert_eq!(*got, want as f32, "{} [{r},{o}]", isa.name());
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn bits_do_not_depend_on_how_the_work_is_cut() {
-        let (n_rows, n_in, n_out) = (37, 300, 100);
-        let (x, w) = (random(n_rows * n_in, 3), random(n_out * n_in, 4));
-        let w = packed(&w, n_in, n_out);
-        let isa = Isa::detect();
-        let whole = Product::full(&x, n_rows, &w);
-        let mut want = vec![0.0; n_rows * n_out];
-        multiply(isa, whole, &mut want, n_out);
-        for rows in [1, 2, 5, 14, 20] {
-            for panels in 1..4 {
-                let mut got = vec![0.0; n_rows * n_out];
-                for r in (0..n_rows).step_by(rows) {
-                    for p in (0..4).step_by(panels) {
-                        let part = Product {
-                            x: &x[r * n_in..],
-                            n_rows: rows.min(n_rows - r),
-                            panels: (p, (p + panels).min(4)),
-                            ..whole
-                        };
-                        multiply(isa, part, &mut got[r * n_out + p * PANEL..], n_out);
-                    }
-                }
-                assert!(got == want, "{rows} rows, {panels} panels");
-            }
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Products summed in f64, for maps whose rounding errors a model magnifies.
 
 use super::super::isa::{Isa, multiversion};
-use super::{PANEL, Packed};
+use super::{PANEL, Packed, with_rows_reversed};
 
 /// Rows whose sums are in registers together.
 const ROWS: usize = 4;
@@ -13,6 +13,17 @@ const ROWS: usize = 4;
 /// # Panics
 /// If a slice is too short for the shape.
 pub fn multiply_wide(isa: Isa, x: &[f32], w: &Packed, out: &mut [f32], out_stride: usize) {
+    if !w.descending {
+        return multiply_in_order(isa, x, w, out, out_stride);
+    }
+    let n_rows = x.len() / w.n_in.max(1);
+    with_rows_reversed(x, w.n_in, n_rows, w.n_in, |x| {
+        multiply_in_order(isa, x, w, out, out_stride);
+    });
+}
+
+/// [`multiply_wide`], the terms in the order in which the panels hold them.
+fn multiply_in_order(isa: Isa, x: &[f32], w: &Packed, out: &mut [f32], out_stride: usize) {
     let (n_in, n_out) = (w.n_in, w.n_out);
     if n_in == 0 || n_out == 0 {
         return out.fill(0.0);

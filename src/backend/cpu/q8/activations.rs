@@ -1,6 +1,7 @@
 //! Activations in 8 bits, by the formulas of ggml's CPU backend.
 
 use crate::backend::cpu::isa::{Isa, multiversion};
+use crate::backend::cpu::math::round_to_f16;
 use crate::gguf::BlockType;
 
 /// ggml's block formats of activations. What a product takes depends on the type of
@@ -94,24 +95,6 @@ impl Activations {
         }
         if format != Format::Q8_K {
             round_to_f16(isa, &mut self.scales);
-        }
-    }
-}
-
-multiversion! {
-    /// Rounds to the nearest f16, ties to even; what is too large becomes infinite.
-    /// In f32, since `half` converts one vector at a time.
-    pub(super) fn round_to_f16(xs: &mut [f32]) {
-        const LEAST_NORMAL: f32 = 6.103_515_6e-5;
-        const TOO_LARGE: f32 = 65_520.0;
-        for x in xs {
-            let bits = x.to_bits();
-            let normal = f32::from_bits((bits.wrapping_add(0xfff + (bits >> 13 & 1))) & !0x1fff);
-            // In [0.5, 1) the distance of f32 values is that of subnormal f16 values.
-            let subnormal = ((x.abs() + 0.5) - 0.5).copysign(*x);
-            let finite = if x.abs() < LEAST_NORMAL { subnormal } else { normal };
-            // A NaN fails the comparison, and stays one.
-            *x = if x.abs() < TOO_LARGE { finite } else { *x * f32::INFINITY };
         }
     }
 }

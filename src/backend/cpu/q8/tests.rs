@@ -1,6 +1,7 @@
 //! Against plain integers, and against ggml: `tests/fixtures/make_q8.py` wrote the
 //! expected values and says how.
 
+use super::super::math;
 use super::activations::OFFSET;
 use super::*;
 
@@ -178,7 +179,7 @@ fn f16_rounding_is_that_of_half() {
     let xs: Vec<f32> = near.chain(any).collect();
     for isa in Isa::available() {
         let mut rounded = xs.clone();
-        activations::round_to_f16(isa, &mut rounded);
+        math::round_to_f16(isa, &mut rounded);
         for (x, got) in xs.iter().zip(rounded) {
             let want = half::f16::from_f32(*x).to_f32();
             let same = got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan());

@@ -1,0 +1,77 @@
+//! `pplx noise`: how far figures move under changes that should not matter.
+
+use std::path::PathBuf;
+
+use super::Failure;
+use super::control::ControlArgs;
+use super::inputs::planned;
+use super::progress::RerunProgress;
+use crate::run::Calibrate;
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "Measures every run as it is and once for each component: products summed in \
+the other order, inputs of layers moved by one unit in the last place (for several seeds), keys and \
+values in f16, attention in f16, activations in 8 bits, another batch. Writes RESULTS/NAME.noise.csv, \
+from which 'pplx diff' takes the noise floors of the runs of RESULTS/NAME.csv.\n\
+Exit codes: 0 all runs are calibrated; 1 a run failed; 2 usage or configuration error; 130 \
+interrupted."
+)]
+pub struct Args {
+    /// The experiment file.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Override a setting, for example --set limits.windows=8.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+
+    /// How often jitter is drawn [default: the experiment's noise.seeds, else 4].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    seeds: Option<u32>,
+
+    /// Folder of the tables.
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    results: PathBuf,
+
+    /// Worker threads; 0 takes every core. Never changes a number.
+    #[arg(long, short, value_name = "N", default_value_t = 0)]
+    threads: usize,
+
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+pub fn run(args: Args) -> Result<(), Failure> {
+    let (experiment, plan, fetch) = planned(&args.file, &args.sets)?;
+    let mut noise = experiment.noise;
+    noise.seeds = args.seeds.map_or(noise.seeds, |n| n as usize);
+    let control = args.control.control()?;
+    let calibrate = Calibrate {
+        plan: &plan,
+        results: &args.results,
+        noise: &noise,
+        fetch: &fetch,
+        n_threads: args.threads,
+        control: &control,
+    };
+    let mut progress = RerunProgress::new();
+    let (calibration, summary) = calibrate.run(&mut progress).map_err(Failure::failed)?;
+    drop(progress);
+    print!("{}", calibration.to_text());
+    println!("\n{}", calibration.path().display());
+    if summary.interrupted {
+        return Err(Failure::Interrupted(format!(
+            "interrupted with {} of {} runs calibrated",
+            summary.measured,
+            plan.runs.len()
+        )));
+    }
+    match summary.failed {
+        0 => Ok(()),
+        n => Err(Failure::failed(format!(
+            "{n} of {} runs could not be calibrated",
+            plan.runs.len()
+        ))),
+    }
+}

@@ -1,0 +1,156 @@
+//! `NAME.noise.csv`: strict reading, the same bytes for the same figures.
+
+use std::path::Path;
+
+use super::{Calibration, Component, NoiseRow, RunNoise, Shift, Subject};
+use crate::results::csv_file::{self, CsvError};
+use crate::results::schema::NoiseRecord;
+
+impl Calibration {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// A missing or malformed file, with file and line: fields that do not parse or
+    /// contradict each other, a component that occurs twice.
+    pub fn load(path: &Path) -> Result<Self, CsvError> {
+        Self::of_lines(path, csv_file::read(path)?)
+    }
+
+    /// [`load`](Self::load), or `None` where there is no such file.
+    pub fn load_if_exists(path: &Path) -> Result<Option<Self>, CsvError> {
+        let lines = csv_file::read_if_exists(path)?;
+        lines.map(|lines| Self::of_lines(path, lines)).transpose()
+    }
+
+    fn of_lines(path: &Path, lines: Vec<csv_file::Line<NoiseRecord>>) -> Result<Self, CsvError> {
+        let mut calibration = Self::new(path);
+        for csv_file::Line { line, record } in lines {
+            calibration
+                .add(record)
+                .map_err(|problem| CsvError::malformed(path, line, problem))?;
+        }
+        Ok(calibration)
+    }
+
+    fn add(&mut self, record: NoiseRecord) -> Result<(), String> {
+        let (key, subject, row) = record.into_row()?;
+        let run = self.runs.entry(key.clone()).or_insert_with(|| RunNoise {
+            subject: subject.clone(),
+            rows: Vec::new(),
+        });
+        if run.subject != subject {
+            return Err(format!(
+                "the rows of run '{key}' were not measured on the same"
+            ));
+        }
+        let id = |r: &NoiseRow| (r.component, r.seed);
+        if run.rows.iter().any(|other| id(other) == id(&row)) {
+            return Err(format!("'{}' of run '{key}' occurs twice", row.component));
+        }
+        run.rows.push(row);
+        run.rows.sort_by_key(id);
+        Ok(())
+    }
+
+    /// Writes the file, replaced at once.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn save(&self) -> Result<(), CsvError> {
+        let records = self.runs().flat_map(|(key, run)| {
+            let rows = run.rows.iter();
+            rows.map(move |row| NoiseRecord::new(key, &run.subject, row))
+        });
+        let bytes = csv_file::to_bytes(records).map_err(|source| CsvError::Write {
+            path: self.path.clone(),
+            source,
+        })?;
+        csv_file::write_atomic(&self.path, &bytes)
+    }
+}
+
+impl NoiseRecord {
+    fn new(key: &str, subject: &Subject, row: &NoiseRow) -> Self {
+        NoiseRecord {
+            key: key.to_owned(),
+            component: row.component.name().to_owned(),
+            seed: row.seed,
+            in_floor: row.in_floor,
+            delta_ln_ppl: row.shift.mean,
+            se: row.shift.se,
+            rms_delta_nll: row.shift.rms,
+            max_delta_nll: row.shift.max,
+            windows: subject.windows,
+            scored_tokens: subject.scored_tokens,
+            bos: subject.bos,
+            engine: subject.engine.clone(),
+            model_sha256: subject.model_sha256.clone(),
+            tokens_sha256: subject.tokens_sha256.clone(),
+        }
+    }
+
+    fn into_row(self) -> Result<(String, Subject, NoiseRow), String> {
+        if self.key.is_empty() {
+            return Err("the key is empty".to_owned());
+        }
+        let component = Component::named(&self.component).ok_or_else(|| {
+            let known = Component::ALL.map(Component::name).join(", ");
+            format!(
+                "the component '{}' is unknown; there are {known}",
+                self.component
+            )
+        })?;
+        if self.seed.is_some() != (component == Component::Jitter) {
+            return Err(format!(
+                "jitter has a seed and nothing else has, but '{component}' is otherwise here"
+            ));
+        }
+        let shift = Shift {
+            mean: self.delta_ln_ppl,
+            se: self.se,
+            rms: self.rms_delta_nll,
+            max: self.max_delta_nll,
+        };
+        check(&shift)?;
+        let subject = Subject {
+            model_sha256: self.model_sha256,
+            tokens_sha256: self.tokens_sha256,
+            bos: self.bos,
+            windows: self.windows,
+            scored_tokens: self.scored_tokens,
+            engine: self.engine,
+        };
+        let row = NoiseRow {
+            component,
+            seed: self.seed,
+            in_floor: self.in_floor,
+            shift,
+        };
+        Ok((self.key, subject, row))
+    }
+}
+
+/// A mean is no larger than the root mean square, and that no larger than the
+/// largest.
+fn check(shift: &Shift) -> Result<(), String> {
+    let Shift { mean, se, rms, max } = *shift;
+    for (column, x) in [
+        ("delta_ln_ppl", mean),
+        ("se", se.unwrap_or(0.0)),
+        ("rms_delta_nll", rms),
+        ("max_delta_nll", max),
+    ] {
+        if !x.is_finite() || (column != "delta_ln_ppl" && x < 0.0) {
+            return Err(format!("column '{column}' holds {x}"));
+        }
+    }
+    // Room for rounding.
+    let at_most = |x: f64, y: f64| x <= y * (1.0 + 1e-9);
+    match at_most(mean.abs(), rms) && at_most(rms, max) {
+        true => Ok(()),
+        false => Err(
+            "|delta_ln_ppl| ≤ rms_delta_nll ≤ max_delta_nll does not hold; the file was changed by hand"
+                .to_owned(),
+        ),
+    }
+}

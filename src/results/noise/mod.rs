@@ -1,0 +1,280 @@
+//! How far figures move under changes that should not matter, and what that makes
+//! of a difference.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+mod file;
+mod shift;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use super::csv_file::CsvError;
+use super::row::ResultRow;
+use crate::stats::root_mean_square;
+
+pub use shift::{Shift, shift_of_means};
+
+/// A change of the arithmetic, or of how it is batched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Component {
+    /// The terms of f32 products are summed from the other end.
+    SummationOrder,
+    /// Every input of every layer moves by one unit in the last place.
+    Jitter,
+    /// Keys and values are rounded to f16.
+    KvF16,
+    /// Queries and the numerators of the softmax are rounded to f16.
+    AttentionF16,
+    /// Activations are quantized to 8 bits.
+    Q8,
+    /// Another number of windows is evaluated together.
+    BatchShape,
+}
+
+impl Component {
+    /// All of them, in the order in which tables list them.
+    pub const ALL: [Component; 6] = [
+        Component::SummationOrder,
+        Component::Jitter,
+        Component::KvF16,
+        Component::AttentionF16,
+        Component::Q8,
+        Component::BatchShape,
+    ];
+
+    /// Those that keep all arithmetic in f32 and yet change it: what makes a noise
+    /// floor where nothing else is asked.
+    pub const HARMLESS: [Component; 2] = [Component::SummationOrder, Component::Jitter];
+
+    /// As in experiment files and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Component::SummationOrder => "summation-order",
+            Component::Jitter => "jitter",
+            Component::KvF16 => "kv-f16",
+            Component::AttentionF16 => "attention-f16",
+            Component::Q8 => "q8",
+            Component::BatchShape => "batch-shape",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|c| c.name() == name)
+    }
+}
+
+impl fmt::Display for Component {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a run's calibration holds for; noise of another file says nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    pub model_sha256: String,
+    pub tokens_sha256: String,
+    pub bos: bool,
+    pub windows: usize,
+    pub scored_tokens: usize,
+    /// What measured it.
+    pub engine: String,
+}
+
+/// One component of one run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NoiseRow {
+    pub component: Component,
+    /// Of jitter, which is drawn several times.
+    pub seed: Option<u64>,
+    /// Whether it counts for the noise floor.
+    pub in_floor: bool,
+    pub shift: Shift,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunNoise {
+    pub subject: Subject,
+    /// In the order of components and seeds.
+    pub rows: Vec<NoiseRow>,
+}
+
+impl RunNoise {
+    /// The noise floor: how large `|Δ ln PPL|` is, as a root mean square, over the
+    /// components that count. Each is one draw of what a harmless change does; its
+    /// sign is chance, so the mean is taken about 0. `None` where none counts.
+    pub fn floor(&self) -> Option<f64> {
+        let counted = self.rows.iter().filter(|r| r.in_floor);
+        root_mean_square(counted.map(|r| r.shift.mean)).map(|rms| rms.value)
+    }
+}
+
+/// What `pplx noise` measures: `NAME.noise.csv`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Calibration {
+    path: PathBuf,
+    runs: BTreeMap<String, RunNoise>,
+}
+
+impl Calibration {
+    /// An empty one, which [`save`](Self::save) writes to `path`.
+    pub fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            runs: BTreeMap::new(),
+        }
+    }
+
+    /// Sets what is known of a run.
+    pub fn put(&mut self, key: &str, run: RunNoise) {
+        self.runs.insert(key.to_owned(), run);
+    }
+
+    /// The runs, sorted by key.
+    pub fn runs(&self) -> impl ExactSizeIterator<Item = (&str, &RunNoise)> {
+        self.runs.iter().map(|(key, run)| (key.as_str(), run))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The noise floor of a run's row.
+    ///
+    /// # Errors
+    /// Why there is none: the run was not calibrated, or was when it was another.
+    fn floor(&self, row: &ResultRow) -> Result<f64, String> {
+        let path = self.path.display();
+        let run = self.runs.get(&row.key).ok_or_else(|| {
+            format!("no noise floor: {path} has no such run; calibrate it with 'pplx noise'")
+        })?;
+        let (s, p) = (&run.subject, &row.provenance);
+        let number = |n: Option<usize>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
+        for (what, calibrated, found) in [
+            ("model file", s.model_sha256.clone(), p.model_sha256.clone()),
+            ("tokens", s.tokens_sha256.clone(), p.tokens_sha256.clone()),
+            (
+                "BOS",
+                s.bos.to_string(),
+                p.bos.map_or_else(|| "?".to_owned(), |b| b.to_string()),
+            ),
+            ("window count", s.windows.to_string(), number(p.windows)),
+            (
+                "scored tokens",
+                s.scored_tokens.to_string(),
+                number(p.scored_tokens),
+            ),
+        ] {
+            if calibrated != found {
+                return Err(format!(
+                    "no noise floor: {path} was measured with another {what} ({calibrated}, here \
+                     {found}); run 'pplx noise' again"
+                ));
+            }
+        }
+        run.floor()
+            .ok_or_else(|| format!("no noise floor: no component of the run in {path} counts"))
+    }
+}
+
+/// Where a comparison takes its noise floors from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NoiseFloor {
+    /// From nowhere, and why.
+    Unknown(String),
+    /// The same for every run, in nats.
+    Fixed(f64),
+    Calibrated(Calibration),
+}
+
+impl NoiseFloor {
+    /// The calibration beside the table at `table`, if there is one.
+    ///
+    /// # Errors
+    /// A malformed file, with file and line.
+    pub fn beside(table: &Path) -> Result<Self, CsvError> {
+        let path = super::TablePaths::beside(table).noise;
+        Ok(match Calibration::load_if_exists(&path)? {
+            Some(calibration) => NoiseFloor::Calibrated(calibration),
+            None => NoiseFloor::Unknown(format!(
+                "no noise floor: there is no {}; 'pplx noise' writes it",
+                path.display()
+            )),
+        })
+    }
+
+    /// How large `|Δ ln PPL|` of a run may be and mean nothing, in nats.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    pub fn of(&self, row: &ResultRow) -> Result<f64, String> {
+        match self {
+            NoiseFloor::Unknown(why) => Err(why.clone()),
+            NoiseFloor::Fixed(nats) => Ok(*nats),
+            NoiseFloor::Calibrated(c) => c.floor(row),
+        }
+    }
+}
+
+/// How large `|Δ ln PPL|` may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MaxDelta {
+    Nats(f64),
+    /// So many noise floors.
+    Noise(f64),
+}
+
+impl MaxDelta {
+    /// Says what is wrong with a bound that is no number of the right range.
+    pub fn check(self) -> Result<(), String> {
+        match self {
+            MaxDelta::Nats(x) if x.is_finite() && x >= 0.0 => Ok(()),
+            MaxDelta::Nats(x) => Err(format!("max_delta is {x}; it must be a number from 0")),
+            MaxDelta::Noise(k) if k.is_finite() && k > 0.0 => Ok(()),
+            MaxDelta::Noise(k) => Err(format!(
+                "max_delta is noise*{k}; the factor must be above 0"
+            )),
+        }
+    }
+}
+
+impl FromStr for MaxDelta {
+    type Err = String;
+
+    /// Reads `0.001` and `noise*3`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |digits: &str| digits.trim().parse::<f64>().ok();
+        let factor = text.trim().strip_prefix("noise").map(str::trim_start);
+        let bound = match factor.map(|f| f.strip_prefix('*')) {
+            Some(factor) => factor.and_then(number).map(MaxDelta::Noise),
+            None => number(text).map(MaxDelta::Nats),
+        };
+        let bound = bound.ok_or_else(|| {
+            format!("'{text}' is no bound: write a number of nats (0.001) or noise*3")
+        })?;
+        bound.check().map(|()| bound)
+    }
+}
+
+impl fmt::Display for MaxDelta {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MaxDelta::Nats(x) => write!(f, "{x}"),
+            MaxDelta::Noise(k) => write!(f, "noise*{k}"),
+        }
+    }
+}
+
+impl serde::Serialize for MaxDelta {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match self {
+            MaxDelta::Nats(x) => s.serialize_f64(*x),
+            MaxDelta::Noise(_) => s.collect_str(self),
+        }
+    }
+}
