@@ -292,20 +292,12 @@ multiversion! {
 multiversion! {
     /// `x ← x + y`; whether all sums are finite.
     pub fn add_checked(xs: &mut [f32], ys: &[f32]) -> bool {
-        let mut bad = [0u32; LANES];
-        let (chunks, rest) = xs.as_chunks_mut::<LANES>();
-        let (y_chunks, y_rest) = ys.as_chunks::<LANES>();
-        for (chunk, ys) in chunks.iter_mut().zip(y_chunks) {
-            for ((x, y), b) in chunk.iter_mut().zip(ys).zip(&mut bad) {
-                *x += y;
-                *b |= not_finite(*x);
-            }
-        }
-        for ((x, y), b) in rest.iter_mut().zip(y_rest).zip(&mut bad) {
+        let mut bad = 0;
+        for (x, y) in xs.iter_mut().zip(ys) {
             *x += y;
-            *b |= not_finite(*x);
+            bad |= not_finite(*x);
         }
-        bad.iter().all(|&b| b == 0)
+        bad == 0
     }
 }
 
@@ -642,17 +634,7 @@ multiversion! {
 multiversion! {
     /// Whether all values are finite.
     pub fn all_finite(xs: &[f32]) -> bool {
-        let mut bad = [0u32; LANES];
-        let (chunks, rest) = xs.as_chunks::<LANES>();
-        for chunk in chunks {
-            for (b, x) in bad.iter_mut().zip(chunk) {
-                *b |= not_finite(*x);
-            }
-        }
-        for (b, x) in bad.iter_mut().zip(rest) {
-            *b |= not_finite(*x);
-        }
-        bad.iter().all(|&b| b == 0)
+        xs.iter().fold(0, |bad, x| bad | not_finite(*x)) == 0
     }
 }
 
