@@ -109,6 +109,22 @@ impl Hidden {
         }
         (self.lens.len(), row)
     }
+
+    /// # Errors
+    /// The first target outside the vocabulary, with its place.
+    fn check_targets(&self, targets: &[Target], n_vocab: usize) -> Result<(), BackendError> {
+        let Some(t) = targets.iter().find(|t| t.id as usize >= n_vocab) else {
+            return Ok(());
+        };
+        let (sequence, row) = self.locate(t.row);
+        Err(BackendError::TokenId {
+            sequence,
+            // A row predicts the token after it.
+            position: row + 1,
+            id: t.id,
+            n_vocab,
+        })
+    }
 }
 
 /// Cuts rows of `width` values into sequences.

@@ -11,7 +11,7 @@ use crate::base::llama_cpp::GridWriter;
 use crate::base::top::TopWriter;
 use crate::base::{BaseFile, BaseInfo};
 use crate::corpus::{DEFAULT_CHUNK, tokenize_file};
-use crate::eval::{EvalError, Geometry, Limits, WindowPlan};
+use crate::eval::{BaseSink, EvalError, Geometry, Limits, WindowPlan};
 use crate::plan::Placement;
 use crate::results::{KldFigures, kld_format};
 use crate::run::{
@@ -190,34 +190,20 @@ fn save(path: &Path, args: &Args, model: &Input, settings: Settings) -> Result<S
         engine: engine(None),
     };
     let control = args.control.control()?;
+    let fill = |sink: &mut dyn BaseSink| {
+        let (loaded, tokens) = (&model.loaded, &model.tokens);
+        measured(|observe| measure_saving(loaded, sink, tokens, settings, &control, observe))
+    };
     match args.format {
         Format::Pplx => {
             let created = TopWriter::create(path, &info, args.entries);
             let mut sink = created.map_err(Failure::usage)?;
-            measured(|observe| {
-                measure_saving(
-                    &model.loaded,
-                    &mut sink,
-                    &model.tokens,
-                    settings,
-                    &control,
-                    observe,
-                )
-            })?;
+            fill(&mut sink)?;
             sink.finish().map_err(Failure::failed)?;
         }
         Format::LlamaCpp => {
             let mut sink = GridWriter::create(path, &info).map_err(Failure::usage)?;
-            measured(|observe| {
-                measure_saving(
-                    &model.loaded,
-                    &mut sink,
-                    &model.tokens,
-                    settings,
-                    &control,
-                    observe,
-                )
-            })?;
+            fill(&mut sink)?;
             sink.finish().map_err(Failure::failed)?;
         }
     }

@@ -242,16 +242,7 @@ impl CpuModel {
         residency: Residency,
         interrupt: &Interrupt,
     ) -> Result<Vec<TokenScore>, BackendError> {
-        let n_vocab = self.n_vocab();
-        if let Some(t) = targets.iter().find(|t| t.id as usize >= n_vocab) {
-            let (sequence, position) = hidden.locate(t.row);
-            return Err(BackendError::TokenId {
-                sequence,
-                position: position + 1,
-                id: t.id,
-                n_vocab,
-            });
-        }
+        hidden.check_targets(targets, self.n_vocab())?;
         let model = &self.model;
         let start = Instant::now();
         let result = self.threads.install(|| {

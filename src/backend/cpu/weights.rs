@@ -83,14 +83,11 @@ impl<'m> Weight<'m> {
         let ids: Vec<usize> = ids.collect();
         Ok(match source.support(matrix)? {
             None => {
-                let mut rows = vec![0.0f32; ids.len() * n_in];
+                let mut rows = vec![0.0f32; PANEL * n_in];
                 let mut packed = Packed::zeros(n_in, ids.len());
-                for (row, &id) in rows.chunks_exact_mut(n_in).zip(&ids) {
-                    quant::dequantize(matrix.ty, blocks.row(id), row)?;
-                }
-                let panels = packed.panels_mut_serial();
-                for (panel, rows) in panels.zip(rows.chunks(PANEL * n_in)) {
-                    gemm::pack_rows(panel, rows, n_in, n_in);
+                for (panel, ids) in packed.panels_mut_serial().zip(ids.chunks(PANEL)) {
+                    let blocks = ids.iter().map(|&id| blocks.row(id));
+                    decode_panel(matrix, blocks, &mut rows, panel)?;
                 }
                 Self::F32(source.ordered(packed))
             }
@@ -176,16 +173,13 @@ impl<'m> Blocks<'m> {
         let mut packed = Packed::default();
         for first in (0..n_out).step_by(PANEL) {
             let n_rows = PANEL.min(n_out - first);
-            let rows = &mut rows[..n_rows * n_in];
-            for (i, row) in rows.chunks_exact_mut(n_in).enumerate() {
-                if quant::dequantize(self.matrix.ty, blocks.row(first + i), row).is_err() {
-                    // `new` has tried the type; this would end the run.
-                    row.fill(f32::NAN);
-                }
-            }
             packed.reset(n_in, n_rows);
             for panel in packed.panels_mut_serial() {
-                gemm::pack_rows(panel, rows, n_in, n_in);
+                let blocks = (first..first + n_rows).map(|i| blocks.row(i));
+                if decode_panel(self.matrix, blocks, &mut rows, panel).is_err() {
+                    // `new` has tried the type; this would end the run.
+                    panel.fill(f32::NAN);
+                }
             }
             packed = self.source.ordered(packed);
             f(&packed, first);
@@ -200,16 +194,29 @@ fn packed(source: Source, matrix: &Matrix) -> Result<Packed, BackendError> {
     packed.panels_mut().enumerate().try_for_each_init(
         || vec![0.0f32; PANEL * n_in],
         |rows, (p, panel)| {
-            let n_rows = PANEL.min(matrix.n_out - p * PANEL);
-            let rows = &mut rows[..n_rows * n_in];
-            for (i, row) in rows.chunks_exact_mut(n_in).enumerate() {
-                quant::dequantize(matrix.ty, blocks.row(p * PANEL + i), row)?;
-            }
-            gemm::pack_rows(panel, rows, n_in, n_in);
-            Ok::<(), BackendError>(())
+            let last = matrix.n_out.min((p + 1) * PANEL);
+            let blocks = (p * PANEL..last).map(|i| blocks.row(i));
+            decode_panel(matrix, blocks, rows, panel)
         },
     )?;
     Ok(packed)
+}
+
+/// Decodes up to a panel's worth of a matrix's rows into `panel`, by way of `rows`.
+fn decode_panel<'b>(
+    matrix: &Matrix,
+    blocks: impl Iterator<Item = &'b [u8]>,
+    rows: &mut [f32],
+    panel: &mut [f32],
+) -> Result<(), BackendError> {
+    let n_in = matrix.n_in;
+    let mut n_rows = 0;
+    for (row, blocks) in rows.chunks_exact_mut(n_in).zip(blocks) {
+        quant::dequantize(matrix.ty, blocks, row)?;
+        n_rows += 1;
+    }
+    gemm::pack_rows(panel, &rows[..n_rows * n_in], n_in, n_in);
+    Ok(())
 }
 
 fn integers(source: Source, matrix: &Matrix, kind: q8::Kind) -> Result<q8::Panels, BackendError> {

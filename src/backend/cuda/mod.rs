@@ -280,16 +280,8 @@ impl LayerWindowModel for CudaModel {
         targets: &[Target],
         interrupt: &Interrupt,
     ) -> Result<Vec<TokenScore>, BackendError> {
-        let (width, n_vocab) = (hidden.width, self.n_vocab());
-        if let Some(t) = targets.iter().find(|t| t.id as usize >= n_vocab) {
-            let (sequence, position) = hidden.locate(t.row);
-            return Err(BackendError::TokenId {
-                sequence,
-                position: position + 1,
-                id: t.id,
-                n_vocab,
-            });
-        }
+        hidden.check_targets(targets, self.n_vocab())?;
+        let width = hidden.width;
         let mut state = self.state();
         self.load_head(&mut state)?;
         let mut scores = Vec::with_capacity(targets.len());
