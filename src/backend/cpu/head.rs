@@ -36,7 +36,7 @@ impl<'a> Run<'a> {
     }
 
     fn load(
-        source: Source,
+        source: Source<'a>,
         head: &'a Head,
         vocab: Range<usize>,
         residency: Residency,
@@ -79,9 +79,10 @@ pub(in crate::backend) fn normed_rows(
         .zip(rows.par_chunks(ROWS))
         .for_each(|(normed, rows)| {
             for (out, row) in normed.chunks_exact_mut(n).zip(rows) {
-                out.copy_from_slice(&hidden[row * n..][..n]);
-                if let Some(norm) = &head.norm {
-                    norm::apply(isa, norm, out);
+                let row = &hidden[row * n..][..n];
+                match &head.norm {
+                    Some(norm) => norm::apply_to(isa, norm, row, out),
+                    None => out.copy_from_slice(row),
                 }
             }
         });

@@ -10,8 +10,8 @@ use super::scratch::room;
 use crate::backend::{Precision, SumOrder, Variation};
 use crate::model::Heads;
 
-/// Queries in a block; a multiple of the kernels' row tiles.
-const QUERIES: usize = 56;
+/// Queries in a block, which meet the same keys; a multiple of the kernels' row tiles.
+const QUERIES: usize = 28;
 
 /// Packed keys and values, and scores: kept from layer to layer.
 #[derive(Default)]

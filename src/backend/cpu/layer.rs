@@ -145,8 +145,7 @@ fn apply_branch(
         None => x,
         Some(norm) => {
             let normed = room(&mut normed, x.len());
-            normed.copy_from_slice(x);
-            norm::apply(isa, norm, normed);
+            norm::apply_to(isa, norm, x, normed);
             normed
         }
     };

@@ -335,15 +335,34 @@ fn sum64(xs: &[f32], f: impl Fn(f64) -> f64) -> f64 {
     sums.iter().sum()
 }
 
+/// `1 / √(mean(x²) + eps)`
+#[inline(always)]
+fn inverse_rms(xs: &[f32], eps: f32) -> f32 {
+    let mean = sum64(xs, |v| v * v) / xs.len() as f64;
+    (1.0 / (mean + f64::from(eps)).sqrt()) as f32
+}
+
 multiversion! {
     /// Scales each row of `width` values to a root mean square of 1 (`eps` is
     /// added to the mean square).
     pub fn rms_normalize(xs: &mut [f32], width: usize, eps: f32) {
         for x in xs.chunks_exact_mut(width) {
-            let mean = sum64(x, |v| v * v) / width as f64;
-            let inv = (1.0 / (mean + f64::from(eps)).sqrt()) as f32;
+            let inv = inverse_rms(x, eps);
             for x in x {
                 *x *= inv;
+            }
+        }
+    }
+}
+
+multiversion! {
+    /// As [`rms_normalize`] and then [`mul_rows`], into `out`.
+    pub fn rms_norm(out: &mut [f32], xs: &[f32], weight: &[f32], eps: f32) {
+        let width = weight.len();
+        for (out, x) in out.chunks_exact_mut(width).zip(xs.chunks_exact(width)) {
+            let inv = inverse_rms(x, eps);
+            for ((o, x), w) in out.iter_mut().zip(x).zip(weight) {
+                *o = *x * inv * w;
             }
         }
     }
@@ -423,42 +442,61 @@ multiversion! {
     }
 }
 
-/// The largest value, or `-inf` for none; NaNs are passed over.
+/// The greater of the two; `a` where it is not a number.
 #[inline(always)]
-fn max(xs: &[f32]) -> f32 {
-    let mut maxima = [f32::NEG_INFINITY; LANES];
-    let (chunks, rest) = xs.as_chunks::<LANES>();
-    for chunk in chunks {
-        for (m, x) in maxima.iter_mut().zip(chunk) {
-            *m = if *x > *m { *x } else { *m };
+fn greater(a: f32, b: f32) -> f32 {
+    if b > a { b } else { a }
+}
+
+/// The largest of the lanes, none of which is NaN.
+#[inline(always)]
+fn largest(mut lanes: [f32; LANES]) -> f32 {
+    let mut n = LANES / 2;
+    while n > 0 {
+        for i in 0..n {
+            lanes[i] = greater(lanes[i], lanes[i + n]);
         }
+        n /= 2;
     }
-    for (m, x) in maxima.iter_mut().zip(rest) {
-        *m = if *x > *m { *x } else { *m };
+    lanes[0]
+}
+
+/// `x ← e^(x − max)`; returns the sums with them added.
+#[inline(always)]
+fn numerators(xs: &mut [f32; LANES], max: f32, mut sums: [f32; LANES]) -> [f32; LANES] {
+    for (s, x) in sums.iter_mut().zip(xs) {
+        *x = exp32(*x - max);
+        *s += *x;
     }
-    maxima.into_iter().fold(f32::NEG_INFINITY, f32::max)
+    sums
 }
 
 multiversion! {
     /// `x ← e^(x − m)`, `m` being the largest of `xs` and `sink`; returns the
     /// reciprocal of their sum, `e^(sink − m)` included. NaN where an input is NaN.
     pub fn softmax_numerators(xs: &mut [f32], sink: f32) -> f32 {
-        let max = max(xs);
-        let max = if sink > max { sink } else { max };
-        let mut sums = [0.0f32; LANES];
         let (chunks, rest) = xs.as_chunks_mut::<LANES>();
-        for chunk in chunks {
-            for (s, x) in sums.iter_mut().zip(chunk) {
-                *x = exp32(*x - max);
-                *s += *x;
+        // What is left as a chunk of its own: scalars would take longer than the row.
+        let mut tail = [f32::NEG_INFINITY; LANES];
+        tail[..rest.len()].copy_from_slice(rest);
+        let mut maxima = [f32::NEG_INFINITY; LANES];
+        for chunk in chunks.iter().chain([&tail]) {
+            for (m, x) in maxima.iter_mut().zip(chunk) {
+                *m = greater(*m, *x);
             }
         }
-        for (s, x) in sums.iter_mut().zip(rest) {
-            *x = exp32(*x - max);
-            *s += *x;
+        let max = greater(largest(maxima), sink);
+        let mut sums = [0.0f32; LANES];
+        for chunk in &mut *chunks {
+            sums = numerators(chunk, max, sums);
         }
-        let sum: f64 = sums.iter().map(|&s| f64::from(s)).sum();
-        (1.0 / (sum + f64::from(exp32(sink - max)))) as f32
+        sums = numerators(&mut tail, max, sums);
+        rest.copy_from_slice(&tail[..rest.len()]);
+        let mut sum: f64 = sums.iter().map(|&s| f64::from(s)).sum();
+        if sink != f32::NEG_INFINITY {
+            sum += f64::from(exp32(sink - max));
+        }
+        (1.0 / sum) as f32
     }
 }
 
@@ -479,19 +517,19 @@ fn survey(xs: &[f32], threshold: f32) -> Survey {
     for chunk in chunks {
         let lanes = maxima.iter_mut().zip(&mut bad).zip(&mut above);
         for (((m, b), a), x) in lanes.zip(chunk) {
-            *m = if *x > *m { *x } else { *m };
+            *m = greater(*m, *x);
             *b |= not_finite(*x);
             *a += u32::from(*x > threshold);
         }
     }
     let lanes = maxima.iter_mut().zip(&mut bad).zip(&mut above);
     for (((m, b), a), x) in lanes.zip(rest) {
-        *m = if *x > *m { *x } else { *m };
+        *m = greater(*m, *x);
         *b |= not_finite(*x);
         *a += u32::from(*x > threshold);
     }
     Survey {
-        max: maxima.into_iter().fold(f32::NEG_INFINITY, f32::max),
+        max: largest(maxima),
         finite: bad.iter().all(|&b| b == 0),
         above: above.iter().sum(),
     }

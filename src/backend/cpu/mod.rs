@@ -26,6 +26,7 @@ mod rope;
 mod rwkv;
 mod scan;
 mod scratch;
+mod shelf;
 mod short_conv;
 mod spread;
 mod times;
@@ -40,6 +41,7 @@ use rayon::prelude::*;
 use self::layer::LoadedLayer;
 use self::rope::RopeTable;
 use self::scratch::Pool;
+use self::shelf::Shelves;
 use self::weights::Source;
 use super::{
     BackendError, Device, Hidden, Interrupt, LayerWindow, LayerWindowModel, Numerics, Stage,
@@ -90,6 +92,7 @@ pub struct CpuModel {
     variation: Variation,
     threads: rayon::ThreadPool,
     scratch: Pool,
+    shelves: Shelves,
     /// A layer whose weights take more in f32 is decoded panel by panel.
     layer_bytes: usize,
     /// Tables that layers share; a model has one or two kinds of RoPE.
@@ -122,6 +125,7 @@ impl CpuModel {
             variation: Variation::default(),
             threads,
             scratch: Pool::default(),
+            shelves: Shelves::default(),
             layer_bytes: LAYER_BYTES,
             ropes: Mutex::default(),
         })
@@ -164,6 +168,7 @@ impl CpuModel {
     fn source(&self) -> Source<'_> {
         Source {
             gguf: &self.model.gguf,
+            shelves: &self.shelves,
             isa: self.isa,
             numerics: self.numerics,
             variation: self.variation,

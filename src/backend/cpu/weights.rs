@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use super::gemm::{self, PANEL, Packed, Product};
 use super::isa::Isa;
 use super::q8::{self, Support};
+use super::shelf::{Shelved, Shelves};
 use super::{math, spread};
 use crate::backend::{BackendError, Device, Numerics, SumOrder, Variation};
 use crate::gguf::Gguf;
@@ -18,6 +19,8 @@ use crate::quant;
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub gguf: &'a Gguf,
+    /// Where decoded weights get their memory.
+    pub shelves: &'a Shelves,
     pub isa: Isa,
     pub numerics: Numerics,
     pub variation: Variation,
@@ -39,19 +42,18 @@ impl Source<'_> {
         }
     }
 
-    /// The same matrix, its terms in the order in which they are to be summed.
-    fn ordered(self, mut packed: Packed) -> Packed {
+    /// Puts a matrix's terms in the order in which they are to be summed.
+    fn order(self, packed: &mut Packed) {
         if self.variation.order == SumOrder::Descending {
             packed.reverse_terms();
         }
-        packed
     }
 }
 
 /// A loaded matrix.
 pub(super) enum Weight<'m> {
-    F32(Packed),
-    Integers(q8::Panels),
+    F32(Shelved<'m, Packed>),
+    Integers(Shelved<'m, q8::Panels>),
     Blocks(Blocks<'m>),
 }
 
@@ -65,9 +67,9 @@ impl<'m> Weight<'m> {
     }
 
     /// Decodes a matrix into panels, on all threads.
-    pub fn decode(source: Source, matrix: &Matrix) -> Result<Self, BackendError> {
+    pub fn decode(source: Source<'m>, matrix: &Matrix) -> Result<Self, BackendError> {
         Ok(match source.support(matrix)? {
-            None => Self::F32(source.ordered(packed(source, matrix)?)),
+            None => Self::F32(packed(source, matrix)?),
             Some(kind) => Self::Integers(integers(source, matrix, kind)?),
         })
     }
@@ -89,7 +91,8 @@ impl<'m> Weight<'m> {
                     let blocks = ids.iter().map(|&id| blocks.row(id));
                     decode_panel(matrix, blocks, &mut rows, panel)?;
                 }
-                Self::F32(source.ordered(packed))
+                source.order(&mut packed);
+                Self::F32(packed.into())
             }
             Some(kind) => {
                 let mut panels = q8::Panels::zeros(kind, n_in, ids.len());
@@ -99,7 +102,7 @@ impl<'m> Weight<'m> {
                         panel.fill(source.isa, matrix.ty, o, blocks.row(id), &mut row)?;
                     }
                 }
-                Self::Integers(panels)
+                Self::Integers(panels.into())
             }
         })
     }
@@ -181,16 +184,22 @@ impl<'m> Blocks<'m> {
                     panel.fill(f32::NAN);
                 }
             }
-            packed = self.source.ordered(packed);
+            self.source.order(&mut packed);
             f(&packed, first);
         }
     }
 }
 
-fn packed(source: Source, matrix: &Matrix) -> Result<Packed, BackendError> {
+/// Panels of a matrix's outputs.
+fn n_panels(matrix: &Matrix) -> usize {
+    matrix.n_out.div_ceil(PANEL)
+}
+
+fn packed<'a>(source: Source<'a>, matrix: &Matrix) -> Result<Shelved<'a, Packed>, BackendError> {
     let n_in = matrix.n_in;
     let blocks = matrix.data(source.gguf);
-    let mut packed = Packed::zeros(n_in, matrix.n_out);
+    let mut packed = source.shelves.f32.take(n_panels(matrix) * PANEL * n_in);
+    packed.reset(n_in, matrix.n_out);
     packed.panels_mut().enumerate().try_for_each_init(
         || vec![0.0f32; PANEL * n_in],
         |rows, (p, panel)| {
@@ -199,6 +208,7 @@ fn packed(source: Source, matrix: &Matrix) -> Result<Packed, BackendError> {
             decode_panel(matrix, blocks, rows, panel)
         },
     )?;
+    source.order(&mut packed);
     Ok(packed)
 }
 
@@ -219,15 +229,24 @@ fn decode_panel<'b>(
     Ok(())
 }
 
-fn integers(source: Source, matrix: &Matrix, kind: q8::Kind) -> Result<q8::Panels, BackendError> {
+fn integers<'a>(
+    source: Source<'a>,
+    matrix: &Matrix,
+    kind: q8::Kind,
+) -> Result<Shelved<'a, q8::Panels>, BackendError> {
+    let n_in = matrix.n_in;
     let blocks = matrix.data(source.gguf);
-    let mut panels = q8::Panels::zeros(kind, matrix.n_in, matrix.n_out);
+    let mut panels = source
+        .shelves
+        .integers
+        .take(n_panels(matrix) * PANEL * n_in);
+    panels.reset(kind, n_in, matrix.n_out);
     panels
         .panels_mut()
         .into_par_iter()
         .enumerate()
         .try_for_each_init(
-            || q8::RowBuffers::new(kind, matrix.n_in),
+            || q8::RowBuffers::new(kind, n_in),
             |row, (p, mut panel)| {
                 for o in 0..PANEL.min(matrix.n_out - p * PANEL) {
                     let blocks = blocks.row(p * PANEL + o);

@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Isa, K_BLOCK, Level, PANEL, Tile};
+use super::{Isa, K_BLOCK, LINE, Level, PANEL, Tile};
 
 /// Rows of a tile.
 pub(super) const ROWS: usize = 7;
@@ -16,12 +16,13 @@ pub(super) fn tile(isa: Isa, t: Tile, out: &mut [f32], out_stride: usize) {
     assert!(t.x.len() >= (t.n_rows - 1) * t.x_stride + n_k);
     assert!(out.len() >= (t.n_rows - 1) * out_stride + PANEL);
     let (x, w, out) = (t.x.as_ptr(), t.w.as_ptr(), out.as_mut_ptr());
+    let ahead = t.ahead.as_ptr();
     macro_rules! dispatch {
         ($($n:literal)*) => {
             // SAFETY: the processor has the instructions, as `isa` proves, and the
             // asserts bound all accesses.
             unsafe { match t.n_rows {
-                $($n => rows::<$n>(n_k, x, t.x_stride, w, out, out_stride, t.adds),)*
+                $($n => rows::<$n>(n_k, x, t.x_stride, w, out, out_stride, t.adds, (ahead, t.lines)),)*
                 _ => unreachable!("asserted above"),
             } }
         };
@@ -38,6 +39,7 @@ unsafe fn rows<const N: usize>(
     out: *mut f32,
     out_stride: usize,
     adds: bool,
+    (mut ahead, lines): (*const f32, usize),
 ) {
     let mut total = [[_mm512_setzero_ps(); 2]; N];
     // SAFETY: `k < n_k` and `r < N` stay within the caller's bounds.
@@ -58,6 +60,11 @@ unsafe fn rows<const N: usize>(
                     s[0] = _mm512_fmadd_ps(x, w0, s[0]);
                     s[1] = _mm512_fmadd_ps(x, w1, s[1]);
                 }
+            }
+            for _ in 0..lines {
+                // Never faults, wherever it points.
+                _mm_prefetch::<_MM_HINT_T1>(ahead.cast());
+                ahead = ahead.wrapping_add(LINE);
             }
             for (t, s) in total.iter_mut().zip(sum) {
                 t[0] = _mm512_add_ps(t[0], s[0]);

@@ -17,6 +17,7 @@ mod wide;
 
 use std::cell::RefCell;
 
+use bytemuck::Zeroable;
 use rayon::prelude::*;
 
 use super::isa::{Isa, Level};
@@ -36,17 +37,30 @@ pub struct Packed {
     n_out: usize,
     /// Whether the panels begin with the last `k`.
     descending: bool,
-    data: Vec<f32>,
+    data: Vec<Lanes>,
 }
 
+/// One `k` of a panel. Aligned, so that no load of a register crosses cache lines.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C, align(64))]
+struct Lanes([f32; PANEL]);
+
 impl Packed {
-    /// An all-zero matrix; reuses the memory of `self`.
+    /// A matrix to be filled; reuses the memory of `self`, and whatever it held.
     pub fn reset(&mut self, n_in: usize, n_out: usize) {
         self.n_in = n_in;
         self.n_out = n_out;
         self.descending = false;
-        self.data.clear();
-        self.data.resize(n_in * n_out.next_multiple_of(PANEL), 0.0);
+        let n = n_in * n_out.div_ceil(PANEL);
+        self.data.resize(n, Lanes::zeroed());
+        if !n_out.is_multiple_of(PANEL) {
+            self.data[n - n_in..].fill(Lanes::zeroed());
+        }
+    }
+
+    /// How many elements it could hold without more memory.
+    pub fn capacity(&self) -> usize {
+        self.data.capacity() * PANEL
     }
 
     pub fn zeros(n_in: usize, n_out: usize) -> Self {
@@ -68,20 +82,27 @@ impl Packed {
     pub fn reverse_terms(&mut self) {
         self.descending = !self.descending;
         let len = self.n_in.max(1);
-        let lanes = self.data.as_chunks_mut::<PANEL>().0;
-        lanes.chunks_exact_mut(len).for_each(<[_]>::reverse);
+        self.data.chunks_exact_mut(len).for_each(<[_]>::reverse);
     }
 
     /// The panels, to be filled; each is `n_in × 32`.
     pub fn panels_mut(&mut self) -> impl IndexedParallelIterator<Item = &mut [f32]> {
         let len = (self.n_in * PANEL).max(1);
-        self.data.par_chunks_exact_mut(len)
+        self.elements_mut().par_chunks_exact_mut(len)
     }
 
     /// As [`Self::panels_mut`], for one thread.
     pub fn panels_mut_serial(&mut self) -> impl Iterator<Item = &mut [f32]> {
         let len = (self.n_in * PANEL).max(1);
-        self.data.chunks_exact_mut(len)
+        self.elements_mut().chunks_exact_mut(len)
+    }
+
+    fn elements(&self) -> &[f32] {
+        bytemuck::cast_slice(&self.data)
+    }
+
+    fn elements_mut(&mut self) -> &mut [f32] {
+        bytemuck::cast_slice_mut(&mut self.data)
     }
 }
 
@@ -232,17 +253,32 @@ fn runs((from, to): (usize, usize), most: usize) -> impl Iterator<Item = (usize,
 /// A part of a product, whose first output is the first of `out`; it `adds` to the
 /// totals there.
 fn multiply_part(isa: Isa, p: Product, adds: bool, out: &mut [f32], out_stride: usize) {
+    /// Rows from which on it pays to fetch a panel ahead.
+    const AHEAD_ROWS: usize = 32;
     let n_k = p.k.1 - p.k.0;
-    for panel in p.panels.0..p.panels.1 {
+    let terms = |panel: usize| {
         let start = (panel * p.w.n_in + p.k.0) * PANEL;
-        let w = &p.w.data[start..start + n_k * PANEL];
+        &p.w.elements()[start..start + n_k * PANEL]
+    };
+    for panel in p.panels.0..p.panels.1 {
+        // After the last panel the next rows begin with the first.
+        let next = match panel + 1 < p.panels.1 {
+            true => panel + 1,
+            false => p.panels.0,
+        };
+        let ahead = match p.n_rows >= AHEAD_ROWS {
+            true => terms(next),
+            false => &[],
+        };
         let width = PANEL.min(p.w.n_out - panel * PANEL);
         let tile = Tile {
             x: p.x,
             x_stride: p.x_stride,
             n_rows: p.n_rows,
-            w,
+            w: terms(panel),
             adds,
+            ahead,
+            lines: 0,
         };
         let out = &mut out[(panel - p.panels.0) * PANEL..];
         match isa.level() {
@@ -282,10 +318,14 @@ struct Tile<'a> {
     w: &'a [f32],
     /// Whether the totals begin with what is in the output.
     adds: bool,
+    /// What will be read next, to be fetched into the L2 cache meanwhile.
+    ahead: &'a [f32],
+    /// How many cache lines of it in each block of terms.
+    lines: usize,
 }
 
-/// Cuts a panel's share into runs of at most `rows` rows for a kernel that always
-/// writes whole panels; the columns beyond `width` are dropped.
+/// Cuts a panel's share into even runs of at most `rows` rows for a kernel that
+/// always writes whole panels; the columns beyond `width` are dropped.
 #[cfg(target_arch = "x86_64")]
 fn in_tiles(
     t: Tile,
@@ -297,13 +337,22 @@ fn in_tiles(
 ) {
     const MOST_ROWS: usize = 16;
     debug_assert!(rows <= MOST_ROWS);
-    for r in (0..t.n_rows).step_by(rows) {
+    let n = t.n_rows.div_ceil(rows);
+    let (size, longer) = (t.n_rows / n, t.n_rows % n);
+    let n_blocks = t.n_k().div_ceil(K_BLOCK).max(1);
+    let lines = t.ahead.len().div_ceil(LINE * n_blocks * n);
+    let mut r = 0;
+    for i in 0..n {
+        let fetched = (i * lines * n_blocks * LINE).min(t.ahead.len());
         let part = Tile {
             x: &t.x[r * t.x_stride..],
-            n_rows: rows.min(t.n_rows - r),
+            n_rows: size + usize::from(i < longer),
+            ahead: &t.ahead[fetched..],
+            lines,
             ..t
         };
         let out = &mut out[r * out_stride..];
+        r += part.n_rows;
         if width == PANEL {
             kernel(part, out, out_stride);
             continue;
@@ -320,6 +369,10 @@ fn in_tiles(
         }
     }
 }
+
+/// Elements in a cache line.
+#[cfg(target_arch = "x86_64")]
+const LINE: usize = 16;
 
 impl Tile<'_> {
     fn n_k(&self) -> usize {

@@ -142,7 +142,7 @@ fn reversed_terms_are_summed_from_the_last_to_the_first() {
         }
         // Twice is not at all.
         descending.reverse_terms();
-        assert!(descending.data == ascending.data);
+        assert!(descending.elements() == ascending.elements());
     }
     assert!(moved > 100, "{moved}");
 }

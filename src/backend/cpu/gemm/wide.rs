@@ -28,7 +28,7 @@ fn multiply_in_order(isa: Isa, x: &[f32], w: &Packed, out: &mut [f32], out_strid
     if n_in == 0 || n_out == 0 {
         return out.fill(0.0);
     }
-    for (p, panel) in w.data.chunks_exact(n_in * PANEL).enumerate() {
+    for (p, panel) in w.elements().chunks_exact(n_in * PANEL).enumerate() {
         let col = p * PANEL;
         let width = PANEL.min(n_out - col);
         let rows = x

@@ -97,19 +97,48 @@ pub struct RowBuffers {
     minima: Vec<Minimum>,
 }
 
-impl Panels {
-    /// Room for a matrix; outputs that are not filled are zero.
-    pub fn zeros(kind: Kind, n_in: usize, n_out: usize) -> Self {
-        let n = n_in * n_out.next_multiple_of(PANEL);
-        let n_groups = n / kind.layout.group;
+impl Default for Panels {
+    /// An empty matrix.
+    fn default() -> Self {
+        let layout = IntegerLayout {
+            group: 32,
+            minima: false,
+        };
         Self {
-            kind,
-            n_in,
-            n_out,
-            codes: vec![0; n],
-            scales: vec![0.0; n_groups],
-            minima: vec![0.0; if kind.layout.minima { n_groups } else { 0 }],
+            kind: Kind {
+                format: Format::Q8_0,
+                layout,
+            },
+            n_in: 0,
+            n_out: 0,
+            codes: Vec::new(),
+            scales: Vec::new(),
+            minima: Vec::new(),
         }
+    }
+}
+
+impl Panels {
+    /// An all-zero matrix.
+    pub fn zeros(kind: Kind, n_in: usize, n_out: usize) -> Self {
+        let mut panels = Self::default();
+        panels.reset(kind, n_in, n_out);
+        panels
+    }
+
+    /// A matrix to be filled; reuses the memory of `self`, and whatever it held.
+    pub fn reset(&mut self, kind: Kind, n_in: usize, n_out: usize) {
+        (self.kind, self.n_in, self.n_out) = (kind, n_in, n_out);
+        let n_groups = n_in / kind.layout.group;
+        let n_minima = if kind.layout.minima { n_groups } else { 0 };
+        reset(&mut self.codes, n_in * PANEL, n_out);
+        reset(&mut self.scales, n_groups * PANEL, n_out);
+        reset(&mut self.minima, n_minima * PANEL, n_out);
+    }
+
+    /// How many elements it could hold without more memory.
+    pub fn capacity(&self) -> usize {
+        self.codes.capacity()
     }
 
     pub fn n_in(&self) -> usize {
@@ -135,6 +164,16 @@ impl Panels {
             minima: minima.next().unwrap_or_default(),
         };
         codes.zip(scales).map(panel).collect()
+    }
+}
+
+/// Room for panels of `len` elements for `n_out` outputs; in the last, outputs that do
+/// not exist are zero.
+fn reset<T: Copy + Default>(panels: &mut Vec<T>, len: usize, n_out: usize) {
+    let n = n_out.div_ceil(PANEL) * len;
+    panels.resize(n, T::default());
+    if !n_out.is_multiple_of(PANEL) {
+        panels[n - len..].fill(T::default());
     }
 }
 
