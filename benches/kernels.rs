@@ -6,9 +6,19 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use pplx::backend::cpu::Isa;
-use pplx::backend::cpu::gemm::{Packed, Product, multiply};
-use pplx::backend::cpu::q8::{Activations, Kind, Panels, multiply_quantized};
+use pplx::backend::cpu::gemm::{PANEL, Packed, Product, multiply};
+use pplx::backend::cpu::q8::{Activations, Kind, Panels, RowBuffers, multiply_quantized};
 use pplx::gguf::BlockType;
+
+/// Values as activations have them. With zeros, processors use less power and may run
+/// faster.
+fn noise() -> impl Iterator<Item = f32> {
+    let mut state = 1u32;
+    std::iter::repeat_with(move || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+    })
+}
 
 /// Least seconds of `n` calls: other processes only ever add.
 fn best(n: usize, mut f: impl FnMut()) -> f64 {
@@ -131,8 +141,21 @@ fn integer_products() {
             if n_in % ty.block_elements() != 0 || n_in % kind.format.block() != 0 {
                 continue;
             }
-            let x = vec![0.5f32; rows * n_in];
-            let w = Panels::zeros(kind, n_in, n_out);
+            let x: Vec<f32> = noise().take(rows * n_in).collect();
+            let mut w = Panels::zeros(kind, n_in, n_out);
+            let row_bytes = n_in / ty.block_elements() * ty.block_bytes();
+            let blocks: Vec<u8> = noise()
+                .map(|x| (x * 127.0) as i8 as u8)
+                .take(row_bytes)
+                .collect();
+            let mut row = RowBuffers::new(kind, n_in);
+            for mut panel in w.panels_mut() {
+                for o in 0..PANEL {
+                    panel
+                        .fill(isa, ty, o, &blocks, &mut row)
+                        .expect("a row of blocks");
+                }
+            }
             let mut quantized = Activations::default();
             let mut out = vec![0.0f32; rows * n_out];
             let work = 2.0 * (rows * n_in * n_out) as f64;
@@ -177,8 +200,10 @@ fn f32_products() {
         (56, 256, 512, "scores, head width 256"),
         (512, 4096, 4096, "Llama 8B q, output"),
     ] {
-        let x = vec![0.5f32; rows * n_in];
-        let w = Packed::zeros(n_in, n_out);
+        let x: Vec<f32> = noise().take(rows * n_in).collect();
+        let mut w = Packed::zeros(n_in, n_out);
+        let elements = w.panels_mut_serial().flatten();
+        elements.zip(noise()).for_each(|(w, noise)| *w = noise);
         let mut out = vec![0.0f32; rows * n_out];
         let work = 2.0 * (rows * n_in * n_out) as f64;
         let repeats = (1e8 / work).ceil() as usize;

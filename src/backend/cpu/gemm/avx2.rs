@@ -22,7 +22,7 @@ pub(super) fn tile(isa: Isa, t: Tile, out: &mut [f32], out_stride: usize) {
             // SAFETY: the processor has the instructions, as `isa` proves, and the
             // asserts bound all accesses.
             unsafe { match t.n_rows {
-                $($n => rows::<$n>(n_k, x, t.x_stride, w, out, out_stride, t.adds, (ahead, t.lines)),)*
+                $($n => rows::<$n>(n_k, (x, t.x_stride), w, (out, out_stride), t.adds, (ahead, t.lines)),)*
                 _ => unreachable!("asserted above"),
             } }
         };
@@ -33,11 +33,9 @@ pub(super) fn tile(isa: Isa, t: Tile, out: &mut [f32], out_stride: usize) {
 #[target_feature(enable = "avx2,fma")]
 unsafe fn rows<const N: usize>(
     n_k: usize,
-    x: *const f32,
-    x_stride: usize,
+    (x, x_stride): (*const f32, usize),
     w: *const f32,
-    out: *mut f32,
-    out_stride: usize,
+    (out, out_stride): (*mut f32, usize),
     adds: bool,
     (mut ahead, mut lines): (*const f32, usize),
 ) {
