@@ -97,8 +97,8 @@ pub struct Feed {
 }
 
 /// Tokens that are evaluated together where nothing else is asked: enough to
-/// amortize decoding a layer's weights and waiting for the last window of a layer.
-const BATCH_TOKENS: usize = 16384;
+/// amortize decoding a layer's weights and waiting for its last window.
+const BATCH_TOKENS: usize = 12288;
 
 impl Feed {
     /// As many windows as make a good batch, a whole number for each thread.

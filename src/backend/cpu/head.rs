@@ -10,6 +10,7 @@ use super::gemm::PANEL;
 use super::isa::Isa;
 use super::math::{self, LogSumExp};
 use super::norm;
+use super::scratch::room;
 use super::weights::{Source, Weight};
 use crate::backend::{BackendError, Interrupt, Target, TokenScore};
 use crate::model::Head;
@@ -72,8 +73,14 @@ pub(in crate::backend) fn normed_rows(
     hidden: &[f32],
     rows: &[usize],
 ) -> Vec<f32> {
+    let mut normed = vec![0.0f32; rows.len() * head.weight.n_in];
+    norm_rows(isa, head, hidden, rows, &mut normed);
+    normed
+}
+
+/// As [`normed_rows`], into `normed`.
+fn norm_rows(isa: Isa, head: &Head, hidden: &[f32], rows: &[usize], normed: &mut [f32]) {
     let n = head.weight.n_in;
-    let mut normed = vec![0.0f32; rows.len() * n];
     normed
         .par_chunks_mut(ROWS * n)
         .zip(rows.par_chunks(ROWS))
@@ -86,7 +93,6 @@ pub(in crate::backend) fn normed_rows(
                 }
             }
         });
-    normed
 }
 
 /// The logits of a part of the vocabulary for normed rows, `rows × vocab`.
@@ -136,8 +142,11 @@ pub(super) fn score_targets(
 ) -> Result<Result<Vec<TokenScore>, usize>, BackendError> {
     let n = head.weight.n_in;
     let numbers: Vec<usize> = targets.iter().map(|t| t.row).collect();
-    let rows = normed_rows(isa, head, hidden, &numbers);
-    let own = target_logits(isa, source, head, &rows, targets)?;
+    let mut kept = source.shelves.rows.take(numbers.len() * n);
+    let rows = room(&mut kept, numbers.len() * n);
+    norm_rows(isa, head, hidden, &numbers, rows);
+    let rows = &*rows;
+    let own = target_logits(isa, source, head, rows, targets)?;
     if residency == Residency::Streamed {
         head.weight.release(source.gguf);
     }

@@ -1,5 +1,5 @@
-//! Memory of decoded weights, kept from layer to layer: its pages are faulted in
-//! once.
+//! Memory of decoded weights and of a batch's rows, kept from layer to layer and from
+//! batch to batch: its pages are faulted in once.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
@@ -7,11 +7,13 @@ use std::sync::{Mutex, PoisonError};
 use super::gemm::Packed;
 use super::q8::Panels;
 
-/// The shelves of what a product kernel takes.
+/// A model's shelves.
 #[derive(Default)]
 pub(super) struct Shelves {
     pub f32: Shelf<Packed>,
     pub integers: Shelf<Panels>,
+    /// Rows of hidden states.
+    pub rows: Shelf<Vec<f32>>,
 }
 
 /// Something whose memory can be used again.
@@ -21,6 +23,12 @@ pub(super) trait Reusable: Default {
 }
 
 impl Reusable for Packed {
+    fn capacity(&self) -> usize {
+        self.capacity()
+    }
+}
+
+impl Reusable for Vec<f32> {
     fn capacity(&self) -> usize {
         self.capacity()
     }
