@@ -442,7 +442,7 @@ multiversion! {
     }
 }
 
-/// The greater of the two; `a` where it is not a number.
+/// The greater of the two; `a` where either is not a number.
 #[inline(always)]
 fn greater(a: f32, b: f32) -> f32 {
     if b > a { b } else { a }

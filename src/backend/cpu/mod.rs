@@ -41,8 +41,7 @@ use rayon::prelude::*;
 use self::layer::LoadedLayer;
 use self::rope::RopeTable;
 use self::scratch::Pool;
-use self::shelf::Shelves;
-use self::weights::Source;
+use self::weights::{Shelves, Source};
 use super::{
     BackendError, Device, Hidden, Interrupt, LayerWindow, LayerWindowModel, Numerics, Stage,
     Target, TokenScore, Variation,

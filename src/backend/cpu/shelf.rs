@@ -2,30 +2,12 @@
 //! batch to batch: its pages are faulted in once.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, PoisonError};
-
-use super::gemm::Packed;
-use super::q8::Panels;
-
-/// A model's shelves.
-#[derive(Default)]
-pub(super) struct Shelves {
-    pub f32: Shelf<Packed>,
-    pub integers: Shelf<Panels>,
-    /// Rows of hidden states.
-    pub rows: Shelf<Vec<f32>>,
-}
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Something whose memory can be used again.
 pub(super) trait Reusable: Default {
     /// How many elements it could hold without more memory.
     fn capacity(&self) -> usize;
-}
-
-impl Reusable for Packed {
-    fn capacity(&self) -> usize {
-        self.capacity()
-    }
 }
 
 impl Reusable for Vec<f32> {
@@ -34,38 +16,51 @@ impl Reusable for Vec<f32> {
     }
 }
 
-impl Reusable for Panels {
-    fn capacity(&self) -> usize {
-        self.capacity()
+/// Holds no more than what has been in use at once.
+#[derive(Default)]
+pub(super) struct Shelf<T>(Mutex<Stock<T>>);
+
+#[derive(Default)]
+struct Stock<T> {
+    unused: Vec<T>,
+    /// Elements in use, and the most that have been.
+    used: usize,
+    most: usize,
+}
+
+impl<T: Reusable> Shelf<T> {
+    fn stock(&self) -> MutexGuard<'_, Stock<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The smallest that has room for `n` elements and not for more than twice as
+    /// many, or something empty.
+    pub fn take(&self, n: usize) -> Shelved<'_, T> {
+        let mut stock = self.stock();
+        let sizes = stock.unused.iter().map(Reusable::capacity).enumerate();
+        let fits = sizes.filter(|(_, size)| (n..=2 * n).contains(size));
+        let fitting = fits.min_by_key(|&(_, size)| size);
+        let item = fitting.map_or_else(T::default, |(i, _)| stock.unused.swap_remove(i));
+        let size = n.max(item.capacity());
+        stock.used += size;
+        stock.most = stock.most.max(stock.used);
+        stock.drop_excess();
+        Shelved {
+            item,
+            place: Some((self, size)),
+        }
     }
 }
 
-/// What nobody uses at the moment.
-#[derive(Default)]
-pub(super) struct Shelf<T>(Mutex<Vec<T>>);
-
-impl<T: Reusable> Shelf<T> {
-    /// The smallest that has room for `n` elements and not for twice as many, or
-    /// something empty, and then the largest that is too small is dropped: a shelf
-    /// holds no more than what has been in use at once.
-    pub fn take(&self, n: usize) -> Shelved<'_, T> {
-        let mut unused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let sizes = || unused.iter().map(Reusable::capacity).enumerate();
-        let fits = sizes().filter(|(_, size)| (n..=2 * n).contains(size));
-        let fitting = fits.min_by_key(|&(_, size)| size);
-        let small = sizes().filter(|&(_, size)| size < n);
-        let outgrown = small.max_by_key(|&(_, size)| size);
-        let item = match (fitting, outgrown) {
-            (Some((i, _)), _) => unused.swap_remove(i),
-            (None, Some((i, _))) => {
-                unused.swap_remove(i);
-                T::default()
-            }
-            (None, None) => T::default(),
-        };
-        Shelved {
-            item,
-            shelf: Some(self),
+impl<T: Reusable> Stock<T> {
+    /// The largest go first.
+    fn drop_excess(&mut self) {
+        self.unused.sort_by_key(Reusable::capacity);
+        let mut unused: usize = self.unused.iter().map(Reusable::capacity).sum();
+        while self.used + unused > self.most
+            && let Some(largest) = self.unused.pop()
+        {
+            unused -= largest.capacity();
         }
     }
 }
@@ -73,12 +68,13 @@ impl<T: Reusable> Shelf<T> {
 /// Goes back to its shelf, if it is from one, when it is dropped.
 pub(super) struct Shelved<'a, T: Reusable> {
     item: T,
-    shelf: Option<&'a Shelf<T>>,
+    /// The shelf, and the size that it counts.
+    place: Option<(&'a Shelf<T>, usize)>,
 }
 
 impl<T: Reusable> From<T> for Shelved<'_, T> {
     fn from(item: T) -> Self {
-        Self { item, shelf: None }
+        Self { item, place: None }
     }
 }
 
@@ -98,9 +94,10 @@ impl<T: Reusable> DerefMut for Shelved<'_, T> {
 
 impl<T: Reusable> Drop for Shelved<'_, T> {
     fn drop(&mut self) {
-        if let Some(shelf) = self.shelf {
-            let mut unused = shelf.0.lock().unwrap_or_else(PoisonError::into_inner);
-            unused.push(std::mem::take(&mut self.item));
+        if let Some((shelf, size)) = self.place {
+            let mut stock = shelf.stock();
+            stock.used -= size;
+            stock.unused.push(std::mem::take(&mut self.item));
         }
     }
 }
@@ -109,31 +106,40 @@ impl<T: Reusable> Drop for Shelved<'_, T> {
 mod tests {
     use super::*;
 
-    fn sizes<T: Reusable>(shelf: &Shelf<T>) -> Vec<usize> {
-        let unused = shelf.0.lock().unwrap();
-        let mut sizes: Vec<usize> = unused.iter().map(Reusable::capacity).collect();
-        sizes.sort_unstable();
-        sizes
+    /// Takes all of `sizes` at once and fills them; what the shelf holds afterwards.
+    fn layer(shelf: &Shelf<Vec<f32>>, sizes: &[usize]) -> Vec<usize> {
+        let take = |&n: &usize| {
+            let mut item = shelf.take(n);
+            item.resize(n, 0.0);
+            item
+        };
+        drop(sizes.iter().map(take).collect::<Vec<_>>());
+        let mut held: Vec<usize> = shelf.stock().unused.iter().map(Vec::capacity).collect();
+        held.sort_unstable();
+        held
     }
 
     #[test]
     fn a_layer_gets_the_memory_of_the_one_before_it() {
-        let shelf = Shelf::<Packed>::default();
-        let layer = |shapes: &[(usize, usize)]| {
-            let take = |&(n_in, n_out): &(usize, usize)| {
-                let mut packed = shelf.take(n_in * n_out);
-                packed.reset(n_in, n_out);
-                packed
-            };
-            drop(shapes.iter().map(take).collect::<Vec<_>>());
-            sizes(&shelf)
-        };
-        let first = layer(&[(64, 64), (64, 256), (256, 64)]);
-        assert_eq!(first, [64 * 64, 64 * 256, 256 * 64]);
-        assert_eq!(layer(&[(256, 64), (64, 64), (64, 256)]), first);
-        // Something larger takes the place of what is too small for it; something
-        // much smaller does not take what a later matrix will want.
-        assert_eq!(layer(&[(64, 1024)]), [64 * 64, 64 * 256, 64 * 1024]);
-        assert_eq!(layer(&[(4, 32)]), [4 * 32, 64 * 64, 64 * 256, 64 * 1024]);
+        let shelf = Shelf::<Vec<f32>>::default();
+        let mut first = shelf.take(100);
+        first.resize(100, 0.0);
+        let address = first.as_ptr();
+        drop(first);
+        assert_eq!(shelf.take(90).as_ptr(), address);
+        // Too large, and too small.
+        assert_eq!(shelf.take(49).capacity(), 0);
+        assert_eq!(shelf.take(101).capacity(), 0);
+    }
+
+    #[test]
+    fn a_shelf_holds_no_more_than_has_been_in_use_at_once() {
+        let shelf = Shelf::default();
+        assert_eq!(layer(&shelf, &[400, 100, 400]), [100, 400, 400]);
+        assert_eq!(layer(&shelf, &[100, 400, 400]), [100, 400, 400]);
+        // Other shapes, of the same size in all, take the others' place.
+        assert_eq!(layer(&shelf, &[900]), [900]);
+        assert_eq!(layer(&shelf, &[10, 20]), [10, 20]);
+        assert_eq!(layer(&shelf, &[800]), [10, 20, 800]);
     }
 }

@@ -8,12 +8,21 @@ use rayon::prelude::*;
 use super::gemm::{self, PANEL, Packed, Product};
 use super::isa::Isa;
 use super::q8::{self, Support};
-use super::shelf::{Shelved, Shelves};
+use super::shelf::{Shelf, Shelved};
 use super::{math, spread};
 use crate::backend::{BackendError, Device, Numerics, SumOrder, Variation};
 use crate::gguf::Gguf;
 use crate::model::{Linear, Matrix};
 use crate::quant;
+
+/// Memory of a model's decoded weights and of a batch's rows.
+#[derive(Default)]
+pub(super) struct Shelves {
+    f32: Shelf<Packed>,
+    integers: Shelf<q8::Panels>,
+    /// Rows of hidden states.
+    pub rows: Shelf<Vec<f32>>,
+}
 
 /// Where weights come from, and what becomes of them.
 #[derive(Clone, Copy)]

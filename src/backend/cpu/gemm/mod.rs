@@ -21,6 +21,7 @@ use bytemuck::Zeroable;
 use rayon::prelude::*;
 
 use super::isa::{Isa, Level};
+use super::shelf::Reusable;
 
 pub use wide::multiply_wide;
 
@@ -45,8 +46,15 @@ pub struct Packed {
 #[repr(C, align(64))]
 struct Lanes([f32; PANEL]);
 
+impl Reusable for Packed {
+    fn capacity(&self) -> usize {
+        self.data.capacity() * PANEL
+    }
+}
+
 impl Packed {
-    /// A matrix to be filled; reuses the memory of `self`, and whatever it held.
+    /// A matrix to be filled: reuses the memory of `self`, and holds what that held.
+    /// Outputs that do not exist are zero.
     pub fn reset(&mut self, n_in: usize, n_out: usize) {
         self.n_in = n_in;
         self.n_out = n_out;
@@ -56,11 +64,6 @@ impl Packed {
         if !n_out.is_multiple_of(PANEL) {
             self.data[n - n_in..].fill(Lanes::zeroed());
         }
-    }
-
-    /// How many elements it could hold without more memory.
-    pub fn capacity(&self) -> usize {
-        self.data.capacity() * PANEL
     }
 
     pub fn zeros(n_in: usize, n_out: usize) -> Self {
@@ -319,8 +322,10 @@ struct Tile<'a> {
     /// Whether the totals begin with what is in the output.
     adds: bool,
     /// What will be read next, to be fetched into the L2 cache meanwhile.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     ahead: &'a [f32],
     /// How many cache lines of it in each block of terms.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     lines: usize,
 }
 

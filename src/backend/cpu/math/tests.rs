@@ -195,6 +195,10 @@ fn all_versions_agree_bit_for_bit() {
         let mut d = xs[..59 * 17].to_vec();
         rms_normalize(isa, &mut d, 17, 1e-5);
         mul_rows(isa, &mut d, &weight);
+        // Both at once are the same bits.
+        let mut fused = vec![f32::NAN; d.len()];
+        rms_norm(isa, &mut fused, &xs[..59 * 17], &weight, 1e-5);
+        assert!(fused == d);
         layer_normalize(isa, &mut d, 59, 1e-5);
         let mut lse = LogSumExp::default();
         log_sum_exp(isa, &mut lse, &xs, 3.0);

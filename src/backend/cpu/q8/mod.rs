@@ -24,6 +24,7 @@ use std::cell::RefCell;
 
 use super::gemm::PANEL;
 use super::isa::{Isa, Level};
+use super::shelf::Reusable;
 use crate::gguf::BlockType;
 use crate::quant::{self, IntegerLayout, Minimum, QuantError, Scale};
 
@@ -118,6 +119,12 @@ impl Default for Panels {
     }
 }
 
+impl Reusable for Panels {
+    fn capacity(&self) -> usize {
+        self.codes.capacity()
+    }
+}
+
 impl Panels {
     /// An all-zero matrix.
     pub fn zeros(kind: Kind, n_in: usize, n_out: usize) -> Self {
@@ -126,7 +133,8 @@ impl Panels {
         panels
     }
 
-    /// A matrix to be filled; reuses the memory of `self`, and whatever it held.
+    /// A matrix to be filled: reuses the memory of `self`, and holds what that held.
+    /// Outputs that do not exist are zero.
     pub fn reset(&mut self, kind: Kind, n_in: usize, n_out: usize) {
         (self.kind, self.n_in, self.n_out) = (kind, n_in, n_out);
         let n_groups = n_in / kind.layout.group;
@@ -134,11 +142,6 @@ impl Panels {
         reset(&mut self.codes, n_in * PANEL, n_out);
         reset(&mut self.scales, n_groups * PANEL, n_out);
         reset(&mut self.minima, n_minima * PANEL, n_out);
-    }
-
-    /// How many elements it could hold without more memory.
-    pub fn capacity(&self) -> usize {
-        self.codes.capacity()
     }
 
     pub fn n_in(&self) -> usize {
@@ -167,8 +170,8 @@ impl Panels {
     }
 }
 
-/// Room for panels of `len` elements for `n_out` outputs; in the last, outputs that do
-/// not exist are zero.
+/// Room for the panels of `n_out` outputs, `len` elements each; the last is zero where
+/// not all its outputs exist.
 fn reset<T: Copy + Default>(panels: &mut Vec<T>, len: usize, n_out: usize) {
     let n = n_out.div_ceil(PANEL) * len;
     panels.resize(n, T::default());
