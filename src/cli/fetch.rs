@@ -37,7 +37,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
-    let options = FetchOptions::from_env().map_err(Failure::usage)?;
+    let options = FetchOptions::from_env();
     match &args.output {
         Some(output) => fetch_one(&args, output, &options),
         None => fetch_experiment(&args, &options),

@@ -13,7 +13,7 @@ use crate::plan::Plan;
 /// The plan of an experiment, all of whose files are there; prints its notes.
 pub fn planned(file: &Path, sets: &[String]) -> Result<(Experiment, Plan, FetchOptions), Failure> {
     let experiment = Experiment::load(file, sets).map_err(Failure::usage)?;
-    let fetch = FetchOptions::from_env().map_err(Failure::usage)?;
+    let fetch = FetchOptions::from_env();
     let planned = Plan::new(&experiment).map_err(Failure::usage)?;
     ensure_all(&planned, &fetch, &TerminalProgress::new())?;
     // Once more, now that every file can be looked at.
@@ -73,6 +73,7 @@ pub fn ensure_all<'a>(
 pub fn failure(e: FetchError) -> Failure {
     match e {
         FetchError::MalformedSource { .. } | FetchError::MalformedSha256(_) => Failure::usage(e),
+        FetchError::Interrupted => Failure::Interrupted(e.to_string()),
         e => Failure::failed(e),
     }
 }

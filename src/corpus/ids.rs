@@ -46,6 +46,10 @@ pub fn write_ids(path: &Path, ids: &[u32]) -> Result<(), CorpusError> {
     replace_file(path, |out| {
         ids.iter().try_for_each(|id| writeln!(out, "{id}"))
     })
+    .map_err(|error| CorpusError::Write {
+        path: path.to_owned(),
+        error,
+    })
 }
 
 /// SHA-256 (hex) of a stream of ids, each as four little-endian bytes.
@@ -61,25 +65,19 @@ pub fn ids_sha256(ids: &[u32]) -> String {
 pub(super) fn replace_file(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> Result<(), CorpusError> {
+) -> io::Result<()> {
     let folder = match path.parent() {
         Some(p) if !p.as_os_str().is_empty() => p,
         _ => Path::new("."),
     };
-    let replace = || {
-        let mut builder = tempfile::Builder::new();
-        // As `File::create` would, and not for the user alone.
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let file = builder.prefix(".pplx-").tempfile_in(folder)?;
-        let mut out = BufWriter::new(file);
-        write(&mut out)?;
-        let file = out.into_inner().map_err(|e| e.into_error())?;
-        file.persist(path).map_err(|e| e.error)?;
-        Ok(())
-    };
-    replace().map_err(|error| CorpusError::Write {
-        path: path.to_owned(),
-        error,
-    })
+    let mut builder = tempfile::Builder::new();
+    // As `File::create` would, and not for the user alone.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let file = builder.prefix(".pplx-").tempfile_in(folder)?;
+    let mut out = BufWriter::new(file);
+    write(&mut out)?;
+    let file = out.into_inner().map_err(|e| e.into_error())?;
+    file.persist(path).map_err(|e| e.error)?;
+    Ok(())
 }

@@ -98,13 +98,14 @@ impl Attribute<'_> {
     ) -> Result<Attribution, AttributeError> {
         let mut rerun = Rerun {
             spec,
-            cache: &mut ModelCache::new(&self.fetch.cache_dir),
+            cache: &mut ModelCache::new(self.fetch),
             n_threads: self.n_threads,
             control: self.control,
         };
         reporter.begin(n, of, spec, "as it is");
         let mut provenance = blank(spec, &HashMap::new()).provenance;
         let base = rerun.base(&mut provenance)?;
+        rerun.cache.note_trouble(reporter.transfers());
         let unchanged = rerun.measure(&base, Change::default(), reporter)?;
         let nll = match self.reference {
             None => None,

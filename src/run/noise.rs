@@ -39,7 +39,7 @@ impl Calibrate<'_> {
         let path = TablePaths::new(self.results, &self.plan.name).noise;
         let mut calibration = Calibration::new(&path);
         let mut summary = Summary::default();
-        let mut cache = ModelCache::new(&self.fetch.cache_dir);
+        let mut cache = ModelCache::new(self.fetch);
         for (i, spec) in self.plan.runs.iter().enumerate() {
             let mut provenance = blank(spec, &hashes).provenance;
             let rerun = Rerun {
@@ -48,7 +48,9 @@ impl Calibrate<'_> {
                 n_threads: self.n_threads,
                 control: self.control,
             };
-            match self.one(i + 1, rerun, &mut provenance, reporter) {
+            let result = self.one(i + 1, rerun, &mut provenance, reporter);
+            cache.note_trouble(reporter.transfers());
+            match result {
                 Ok(run) => {
                     summary.measured += 1;
                     calibration.put(&spec.key, run);

@@ -102,6 +102,7 @@ impl RunError {
         matches!(
             self,
             RunError::Measure(MeasureError::Eval(EvalError::Interrupted { .. }))
+                | RunError::Corpus(CorpusError::Interrupted)
         )
     }
 }
@@ -148,7 +149,7 @@ impl Sweep<'_> {
 
         let of = blanks.len();
         let mut summary = Summary::default();
-        let mut cache = Cache::new(&self.fetch.cache_dir);
+        let mut cache = Cache::new(self.fetch);
         for (i, (spec, mut row)) in self.plan.runs.iter().zip(blanks).enumerate() {
             if keep[i] {
                 if let Some(old) = tables.get(&row.key) {
@@ -165,6 +166,7 @@ impl Sweep<'_> {
             let clock = Clock::start();
             let mut kld = spec.base.as_ref().map(|b| blank_kld(&row, b, &hashes));
             let result = self.one(spec, (&mut row, &mut kld), &mut cache, reporter);
+            cache.note_trouble(reporter.transfers());
             let (windows, timing) = match result {
                 Ok((measurement, record)) => {
                     summary.measured += 1;
