@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{FetchError, Progress, Quiet};
+use crate::files;
 
 /// 64 lower-case hexadecimal digits.
 pub(super) struct Sha256Hex(String);
@@ -99,10 +100,11 @@ impl Stamp {
     /// Whether a write from now on is sure to change the stamp: file systems
     /// count time in steps of up to two seconds.
     fn is_settled(&self) -> bool {
-        let settled = SystemTime::now() - Duration::from_secs(3);
-        match settled.duration_since(SystemTime::UNIX_EPOCH) {
-            Ok(d) => self.mtime_ns.max(self.ctime_ns) < d.as_nanos() as i128,
-            Err(_) => false,
+        let settled = SystemTime::now().checked_sub(Duration::from_secs(3));
+        match settled.map(|t| t.duration_since(SystemTime::UNIX_EPOCH)) {
+            Some(Ok(d)) => self.mtime_ns.max(self.ctime_ns) < d.as_nanos() as i128,
+            // A clock before 1970 tells nothing.
+            _ => false,
         }
     }
 }
@@ -176,11 +178,8 @@ impl VerifiedFiles {
         let mut entries = self.load();
         entries.retain(|path, _| Path::new(path).exists());
         entries.insert(key.to_owned(), entry);
-        let folder = self.file.parent().unwrap_or(Path::new("."));
-        let mut temp = tempfile::NamedTempFile::new_in(folder)?;
-        temp.write_all(&serde_json::to_vec_pretty(&entries)?)?;
-        temp.persist(&self.file)?;
-        Ok(())
+        let bytes = serde_json::to_vec_pretty(&entries)?;
+        files::replace(&self.file, |out| out.write_all(&bytes))
     }
 }
 
