@@ -10,6 +10,7 @@ use crate::fetch::{
     remembered_sha256,
 };
 use crate::plan::Plan;
+use crate::say;
 
 /// With --output, fetches one file from SOURCE (several sources are parts, joined
 /// in order). Without it, INPUT is an experiment, whose models and corpora are
@@ -92,12 +93,12 @@ fn print(
         Outcome::Downloaded => "downloaded",
     };
     let path = ensured.artifact.path;
-    match ensured.artifact.sha256 {
-        Some(_) => println!("{}: {how}, verified", path.display()),
+    let line = match ensured.artifact.sha256 {
+        Some(_) => format!("{}: {how}, verified\n", path.display()),
         None => {
             let sha256 = remembered_sha256(path, options, progress).map_err(failure)?;
-            println!("{}: {how}, not verified; sha256 {sha256}", path.display());
+            format!("{}: {how}, not verified; sha256 {sha256}\n", path.display())
         }
-    }
-    Ok(())
+    };
+    Ok(say::text(&line)?)
 }

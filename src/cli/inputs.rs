@@ -9,6 +9,7 @@ use crate::fetch::{
     Artifact, FetchError, FetchOptions, Outcome, Progress, TerminalProgress, ensure,
 };
 use crate::plan::Plan;
+use crate::say;
 
 /// The plan of an experiment, all of whose files are there; prints its notes.
 pub fn planned(file: &Path, sets: &[String]) -> Result<(Experiment, Plan, FetchOptions), Failure> {
@@ -19,7 +20,7 @@ pub fn planned(file: &Path, sets: &[String]) -> Result<(Experiment, Plan, FetchO
     // Once more, now that every file can be looked at.
     let plan = Plan::new(&experiment).map_err(Failure::usage)?;
     for note in &plan.notes {
-        eprintln!("note: {note}");
+        say::message(format!("note: {note}"));
     }
     Ok((experiment, plan, fetch))
 }

@@ -7,6 +7,7 @@ use super::control::ControlArgs;
 use super::inputs::planned;
 use super::progress::RerunProgress;
 use crate::run::Calibrate;
+use crate::say;
 
 #[derive(clap::Args)]
 #[command(
@@ -58,8 +59,8 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let mut progress = RerunProgress::new();
     let (calibration, summary) = calibrate.run(&mut progress).map_err(Failure::failed)?;
     drop(progress);
-    print!("{}", calibration.to_text());
-    println!("\n{}", calibration.path().display());
+    let path = calibration.path().display();
+    let printed = say::text(&format!("{}\n{path}\n", calibration.to_text()));
     if summary.interrupted {
         return Err(Failure::Interrupted(format!(
             "interrupted with {} of {} runs calibrated",
@@ -68,7 +69,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         )));
     }
     match summary.failed {
-        0 => Ok(()),
+        0 => Ok(printed?),
         n => Err(Failure::failed(format!(
             "{n} of {} runs could not be calibrated",
             plan.runs.len()

@@ -11,7 +11,8 @@ use std::sync::atomic::AtomicBool;
 
 use sha2::{Digest, Sha256};
 
-use super::{CorpusError, CorpusTokens, check, ids, tokenize_file_until};
+use super::{CorpusError, CorpusTokens, check, tokenize_file_until};
+use crate::files;
 use crate::tokenizer::Tokenizer;
 
 const MAGIC: &[u8; 8] = b"pplxtok1";
@@ -62,7 +63,7 @@ impl TokenCache {
                 path: path.to_owned(),
             });
         }
-        write_entry(folder, &entry, &header, &tokens.ids).unwrap_or_else(forgetful);
+        write_entry(&entry, &header, &tokens.ids).unwrap_or_else(forgetful);
         Ok(tokens)
     }
 }
@@ -73,10 +74,9 @@ fn entry_name(fingerprint: &str, sha256: &str) -> String {
     format!("{}-{}.tokens", short(sha256), short(fingerprint))
 }
 
-fn write_entry(folder: &Path, entry: &Path, header: &[u8], ids: &[u32]) -> io::Result<()> {
-    std::fs::create_dir_all(folder)?;
+fn write_entry(entry: &Path, header: &[u8], ids: &[u32]) -> io::Result<()> {
     let body: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
-    ids::replace_file(entry, |out| {
+    files::replace(entry, |out| {
         out.write_all(header)?;
         out.write_all(&Sha256::digest(&body))?;
         out.write_all(&body)

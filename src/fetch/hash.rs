@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{FetchError, FetchOptions, Progress};
+use crate::files;
 
 /// 64 lower-case hexadecimal digits.
 pub(super) struct Sha256Hex(String);
@@ -293,18 +294,16 @@ impl VerifiedFiles {
         let mut entries = self.load();
         entries.retain(|path, _| Path::new(path).exists());
         entries.insert(key.to_owned(), entry);
-        let folder = file.parent().unwrap_or(Path::new("."));
-        std::fs::create_dir_all(folder)?;
-        let mut temp = tempfile::NamedTempFile::new_in(folder)?;
-        temp.write_all(&serde_json::to_vec_pretty(&MemoryFile::new(entries)?)?)?;
-        temp.persist(file)?;
-        Ok(())
+        let bytes = serde_json::to_vec_pretty(&MemoryFile::new(entries)?)?;
+        files::replace(file, |out| out.write_all(&bytes))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
+
     use crate::fetch::Quiet;
 
     fn age(path: &Path) {
