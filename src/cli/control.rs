@@ -42,7 +42,7 @@ impl ControlArgs {
         let control = Control {
             checkpoints,
             // Without a cache kernels are compiled anew.
-            kernels: FetchOptions::from_env().ok().map(|o| o.cache_dir),
+            kernels: FetchOptions::from_env().cache_dir,
             ..Control::default()
         };
         let raised = control.interrupt.flag();

@@ -1,6 +1,5 @@
 //! `pplx diff`
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::ValueEnum;
@@ -8,6 +7,7 @@ use clap::ValueEnum;
 use super::Failure;
 use super::gate::GateArgs;
 use crate::results::diff::{Diff, Side};
+use crate::say;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -54,10 +54,10 @@ pub fn run(args: Args) -> Result<(), Failure> {
         Format::Json => diff.to_json().map_err(Failure::failed)?.into_bytes(),
         Format::Csv => diff.to_csv().map_err(Failure::failed)?,
     };
-    match io::stdout().lock().write_all(&bytes) {
-        // A reader that has seen enough does not change the verdict.
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(Failure::failed(e)),
-        _ => {}
+    // A reader that has seen enough does not change the verdict.
+    match args.format {
+        Format::Text | Format::Markdown => say::text(&String::from_utf8_lossy(&bytes))?,
+        Format::Json | Format::Csv => say::data(&bytes)?,
     }
     if diff.passes() {
         Ok(())

@@ -9,17 +9,18 @@ use crate::fetch::{
     Artifact, FetchError, FetchOptions, Outcome, Progress, TerminalProgress, ensure,
 };
 use crate::plan::Plan;
+use crate::say;
 
 /// The plan of an experiment, all of whose files are there; prints its notes.
 pub fn planned(file: &Path, sets: &[String]) -> Result<(Experiment, Plan, FetchOptions), Failure> {
     let experiment = Experiment::load(file, sets).map_err(Failure::usage)?;
-    let fetch = FetchOptions::from_env().map_err(Failure::usage)?;
+    let fetch = FetchOptions::from_env();
     let planned = Plan::new(&experiment).map_err(Failure::usage)?;
     ensure_all(&planned, &fetch, &TerminalProgress::new())?;
     // Once more, now that every file can be looked at.
     let plan = Plan::new(&experiment).map_err(Failure::usage)?;
     for note in &plan.notes {
-        eprintln!("note: {note}");
+        say::message(format!("note: {note}"));
     }
     Ok((experiment, plan, fetch))
 }
@@ -73,6 +74,7 @@ pub fn ensure_all<'a>(
 pub fn failure(e: FetchError) -> Failure {
     match e {
         FetchError::MalformedSource { .. } | FetchError::MalformedSha256(_) => Failure::usage(e),
+        FetchError::Interrupted => Failure::Interrupted(e.to_string()),
         e => Failure::failed(e),
     }
 }

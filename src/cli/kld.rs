@@ -1,7 +1,6 @@
 //! `pplx kld`: how far a model's distributions are from a base's, with
 //! llama-perplexity's figures.
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::Failure;
@@ -18,6 +17,7 @@ use crate::run::{
     BaseInput, Control, LoadedModel, MeasureError, Settings, check_same_text, check_stored, engine,
     measure_against, measure_saving,
 };
+use crate::say;
 use crate::tokenizer;
 
 #[derive(clap::Args)]
@@ -165,12 +165,11 @@ pub fn run(args: Args) -> Result<(), Failure> {
         (None, Some(path)) => compare(path, &args, &model, settings)?,
         (None, None) => return Err(Failure::usage("a --base is needed")),
     };
-    match io::stdout().write_all(out.as_bytes()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::failed(format!("cannot write to stdout: {e}")))
-        }
-        _ => Ok(()),
-    }
+    let printed = match args.json {
+        true => say::data(out.as_bytes()),
+        false => say::text(&out),
+    };
+    Ok(printed?)
 }
 
 fn save(path: &Path, args: &Args, model: &Input, settings: Settings) -> Result<String, Failure> {

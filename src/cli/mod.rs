@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::say;
+
 mod attribute;
 mod control;
 mod diff;
@@ -88,6 +90,12 @@ impl Failure {
     }
 }
 
+impl From<say::OutputError> for Failure {
+    fn from(e: say::OutputError) -> Self {
+        Failure::failed(e)
+    }
+}
+
 /// Parses the command line, runs the verb, prints its failure.
 pub fn main() -> ExitCode {
     // clap itself exits with 2 on usage errors.
@@ -112,7 +120,7 @@ pub fn main() -> ExitCode {
         Err(Failure::Interrupted(m)) => (130, m),
     };
     if !message.is_empty() {
-        eprintln!("pplx: {message}");
+        say::message(format!("pplx: {message}"));
     }
     ExitCode::from(code)
 }

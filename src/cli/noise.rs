@@ -8,6 +8,7 @@ use super::inputs::planned;
 use super::progress::RerunProgress;
 use super::tables::{TableArgs, failure};
 use crate::run::Calibrate;
+use crate::say;
 
 #[derive(clap::Args)]
 #[command(
@@ -62,8 +63,8 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let mut progress = RerunProgress::new();
     let (calibration, summary) = calibrate.run(&mut progress).map_err(failure)?;
     drop(progress);
-    print!("{}", calibration.to_text());
-    println!("\n{}", calibration.path().display());
+    let path = calibration.path().display();
+    let printed = say::text(&format!("{}\n{path}\n", calibration.to_text()));
     if summary.interrupted {
         return Err(Failure::Interrupted(format!(
             "interrupted with {} of {} runs calibrated; the other rows are as they were; --resume \
@@ -73,7 +74,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         )));
     }
     match summary.failed {
-        0 => Ok(()),
+        0 => Ok(printed?),
         n => Err(Failure::failed(format!(
             "{n} of {} runs could not be calibrated",
             plan.runs.len()

@@ -9,6 +9,7 @@ use crate::fetch::{Progress, TerminalProgress};
 use crate::plan::RunSpec;
 use crate::results::{Outcome, ResultRow, render};
 use crate::run::{Observation, Reporter, RerunReporter};
+use crate::say;
 
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -29,7 +30,7 @@ impl WindowsBar {
                     .unwrap_or_else(|_| ProgressStyle::default_bar())
                     .progress_chars("=> "),
             );
-            bar.set_prefix(label.to_owned());
+            bar.set_prefix(say::on_one_line(label).into_owned());
             match group {
                 Some(group) => group.add(bar),
                 None => bar,
@@ -57,7 +58,10 @@ impl WindowsBar {
                 0 | 1 => String::new(),
                 n => format!("pass {}/{n}, ", o.pass + 1),
             };
-            eprintln!("  {pass}{}/{} windows  {ppl}", o.windows_done, o.windows);
+            say::message(format!(
+                "  {pass}{}/{} windows  {ppl}",
+                o.windows_done, o.windows
+            ));
         }
     }
 }
@@ -104,7 +108,7 @@ impl SweepProgress {
 
     fn line(&self, text: &str) {
         // Above the bars, if there are any.
-        self.group.suspend(|| eprintln!("{text}"));
+        self.group.suspend(|| say::message(text));
         if let Some(all) = &self.all {
             all.inc(1);
         }
@@ -116,7 +120,7 @@ impl Reporter for SweepProgress {
         self.place = format!("[{n}/{of}] {}", run.key);
         self.current = Some(WindowsBar::new(&run.key, Some(&self.group)));
         if !std::io::stderr().is_terminal() {
-            eprintln!("{}", self.place);
+            say::message(&self.place);
         }
     }
 
@@ -183,7 +187,7 @@ impl RerunProgress {
 impl RerunReporter for RerunProgress {
     fn begin(&mut self, n: usize, of: usize, run: &RunSpec, change: &str) {
         self.current = None;
-        eprintln!("[{n}/{of}] {}: {change}", run.key);
+        say::message(format!("[{n}/{of}] {}: {change}", run.key));
         self.current = Some(WindowsBar::new(change, None));
     }
 
@@ -195,12 +199,12 @@ impl RerunReporter for RerunProgress {
 
     fn failed(&mut self, run: &RunSpec, reason: &str) {
         self.current = None;
-        eprintln!("{}  FAILED: {reason}", run.key);
+        say::message(format!("{}  FAILED: {reason}", run.key));
     }
 
     fn note(&mut self, run: &RunSpec, note: &str) {
         self.current = None;
-        eprintln!("note: {}: {note}", run.key);
+        say::message(format!("note: {}: {note}", run.key));
     }
 
     fn transfers(&self) -> &dyn Progress {

@@ -9,6 +9,7 @@ use super::progress::SweepProgress;
 use super::tables::{TableArgs, failure};
 use crate::results::{kld_format, render};
 use crate::run::Sweep;
+use crate::say;
 
 #[derive(clap::Args)]
 #[command(
@@ -65,12 +66,14 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let mut progress = SweepProgress::new(plan.runs.len());
     let (tables, summary) = sweep.run(&mut progress).map_err(failure)?;
     drop(progress);
-    println!("{}", render::table(tables.rows()).trim_end());
-    println!("\n{}", tables.paths().table.display());
+    let (table, path) = (render::table(tables.rows()), &tables.paths().table);
+    let mut out = format!("{}\n\n{}\n", table.trim_end(), path.display());
     if tables.klds().len() > 0 {
-        println!("\n{}", kld_format::table(tables.klds()).trim_end());
-        println!("\n{}", tables.paths().kld.display());
+        let (table, path) = (kld_format::table(tables.klds()), &tables.paths().kld);
+        out += &format!("\n{}\n\n{}\n", table.trim_end(), path.display());
     }
+    // First what became of the sweep, then whether it could be printed.
+    let printed = say::text(&out);
     if summary.interrupted {
         let all = match args.tables.selection().of(&plan) {
             Ok(selected) => selected.len(),
@@ -91,7 +94,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
             },
             tables.paths().kld.display()
         ))),
-        0 => Ok(()),
+        0 => Ok(printed?),
         1 => Err(Failure::failed("1 run failed: its row says why")),
         n => Err(Failure::failed(format!(
             "{n} runs failed: their rows say why"

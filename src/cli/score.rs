@@ -1,6 +1,6 @@
 //! `pplx score`: one model on one corpus, with llama-perplexity's habits.
 
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -12,9 +12,11 @@ use crate::backend::Numerics;
 use crate::corpus::{self, DEFAULT_CHUNK, ids_sha256, read_ids, tokenize_file, write_ids};
 use crate::eval::{EvalError, Geometry, Limits, Mode, WindowScore};
 use crate::experiment::{self, DeviceName, PlacementParts};
+use crate::files;
 use crate::plan::{Machine, Resolution, Subject};
 use crate::results::render;
 use crate::run::{LoadedModel, MeasureError, Measurement, Settings, measure, model_type};
+use crate::say;
 use crate::tokenizer;
 
 #[derive(clap::Args)]
@@ -234,12 +236,11 @@ pub fn run(args: Args) -> Result<(), Failure> {
         true => report.json(),
         false => report.text(),
     };
-    match io::stdout().write_all(out.as_bytes()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::failed(format!("cannot write to stdout: {e}")))
-        }
-        _ => Ok(()),
-    }
+    let printed = match args.json {
+        true => say::data(out.as_bytes()),
+        false => say::text(&out),
+    };
+    Ok(printed?)
 }
 
 fn geometry(args: &Args) -> Result<Geometry, Failure> {
@@ -331,15 +332,17 @@ fn bos(args: &Args, loaded: &LoadedModel, mode: Mode) -> Result<Option<u32>, Fai
 }
 
 fn write_per_token(path: &Path, tokens: &[u32], scores: &[WindowScore]) -> io::Result<()> {
-    let mut out = csv::Writer::from_writer(BufWriter::new(std::fs::File::create(path)?));
-    out.write_record(["chunk", "pos", "target", "nll"])?;
-    for s in scores {
-        for (i, (nll, target)) in s.nll().zip(&tokens[s.window.targets()]).enumerate() {
-            let position = s.window.first_target + i;
-            out.serialize((s.window.index, position, target, nll))?;
+    files::replace(path, |out| {
+        let mut out = csv::Writer::from_writer(out);
+        out.write_record(["chunk", "pos", "target", "nll"])?;
+        for s in scores {
+            for (i, (nll, target)) in s.nll().zip(&tokens[s.window.targets()]).enumerate() {
+                let position = s.window.first_target + i;
+                out.serialize((s.window.index, position, target, nll))?;
+            }
         }
-    }
-    out.flush()
+        out.flush()
+    })
 }
 
 struct Report<'a> {

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
+use crate::say;
+
 /// Receives the progress of one transfer (or one verification) after another.
 pub trait Progress: Sync {
     /// A transfer of `total` bytes, where that is known, begins.
@@ -67,7 +69,7 @@ impl Progress for TerminalProgress {
             };
             let style = ProgressStyle::with_template(template);
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-            bar.set_message(label.to_owned());
+            bar.set_message(say::on_one_line(label).into_owned());
             bar
         });
         let previous = self.current().replace(Current {
@@ -92,8 +94,11 @@ impl Progress for TerminalProgress {
             current.last_line = Instant::now();
             let label = &current.label;
             match current.total {
-                Some(total) => eprintln!("{label}: {} of {}", HumanBytes(done), HumanBytes(total)),
-                None => eprintln!("{label}: {}", HumanBytes(done)),
+                Some(total) => {
+                    let (done, total) = (HumanBytes(done), HumanBytes(total));
+                    say::message(format!("{label}: {done} of {total}"));
+                }
+                None => say::message(format!("{label}: {}", HumanBytes(done))),
             }
         }
     }
@@ -106,8 +111,8 @@ impl Progress for TerminalProgress {
 
     fn note(&self, message: &str) {
         match self.current().as_ref().and_then(|c| c.bar.as_ref()) {
-            Some(bar) => bar.suspend(|| eprintln!("{message}")),
-            None => eprintln!("{message}"),
+            Some(bar) => bar.suspend(|| say::message(message)),
+            None => say::message(message),
         }
     }
 }

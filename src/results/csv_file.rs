@@ -1,11 +1,13 @@
 //! Strict CSV files with named columns: every error says file, line and column.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+use crate::files;
 
 /// Why a CSV file could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -169,24 +171,7 @@ where
 /// Replaces the file at `path` at once: a reader, or a crash, sees the old file
 /// or the new one. Folders are created.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), CsvError> {
-    let dir = match path.parent() {
-        Some(p) if !p.as_os_str().is_empty() => p,
-        _ => Path::new("."),
-    };
-    let write = || -> io::Result<()> {
-        fs::create_dir_all(dir)?;
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".pplx-");
-        // Temporary files are private by default; a committed table is not.
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let mut tmp = builder.tempfile_in(dir)?;
-        tmp.write_all(bytes)?;
-        tmp.as_file().sync_all()?;
-        tmp.persist(path)?;
-        Ok(())
-    };
-    write().map_err(|source| CsvError::Write {
+    files::replace(path, |out| out.write_all(bytes)).map_err(|source| CsvError::Write {
         path: path.to_owned(),
         source,
     })

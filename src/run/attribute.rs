@@ -97,13 +97,14 @@ impl Attribute<'_> {
     ) -> Result<Attribution, AttributeError> {
         let mut rerun = Rerun {
             spec,
-            cache: &mut ModelCache::new(&self.fetch.cache_dir),
+            cache: &mut ModelCache::new(self.fetch),
             inputs: &Inputs::none(),
             n_threads: self.n_threads,
             control: self.control,
         };
         reporter.begin(n, of, spec, "as it is");
         let base = rerun.base()?;
+        rerun.cache.note_trouble(reporter.transfers());
         let unchanged = rerun.measure(&base, Change::default(), reporter)?;
         let nll = match self.reference {
             None => None,

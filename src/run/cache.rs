@@ -1,6 +1,7 @@
 //! What the runs of a sweep share: models, and the tokens of corpora.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use super::input::LoadedModel;
 use super::inputs::Inputs;
 use crate::backend::{Numerics, Variation};
 use crate::corpus::{CorpusTokens, DEFAULT_CHUNK, TokenCache};
+use crate::fetch::{FetchOptions, Progress};
 use crate::plan::ModelSpec;
 use crate::tokenizer;
 
@@ -20,11 +22,17 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    pub fn new(cache_dir: &Path) -> Self {
+    pub fn new(fetch: &FetchOptions) -> Self {
         Self {
-            run: ModelCache::new(cache_dir),
-            base: ModelCache::new(cache_dir),
+            run: ModelCache::new(fetch),
+            base: ModelCache::new(fetch),
         }
+    }
+
+    /// [`ModelCache::note_trouble`] of both.
+    pub fn note_trouble(&mut self, progress: &dyn Progress) {
+        self.run.note_trouble(progress);
+        self.base.note_trouble(progress);
     }
 }
 
@@ -33,6 +41,9 @@ pub(super) struct ModelCache {
     model: Option<(ModelKey, LoadedModel)>,
     tokens: HashMap<PathBuf, Arc<CorpusTokens>>,
     disk: TokenCache,
+    fetch: FetchOptions,
+    /// Why tokens were not cached on disk.
+    trouble: Option<io::Error>,
 }
 
 /// A model's file, and how it is tokenized.
@@ -48,11 +59,21 @@ pub(super) struct Wanted<'a> {
 }
 
 impl ModelCache {
-    pub fn new(cache_dir: &Path) -> Self {
+    pub fn new(fetch: &FetchOptions) -> Self {
+        let folder = fetch.cache_dir.as_ref().map(|dir| dir.join("tokens"));
         Self {
             model: None,
             tokens: HashMap::new(),
-            disk: TokenCache::new(cache_dir.join("tokens")),
+            disk: TokenCache::new(folder),
+            fetch: fetch.clone(),
+            trouble: None,
+        }
+    }
+
+    /// Notes a cache on disk that could not be written, once.
+    pub fn note_trouble(&mut self, progress: &dyn Progress) {
+        if let Some(error) = self.trouble.take() {
+            self.fetch.note_cache_trouble(&error, progress);
         }
     }
 
@@ -85,9 +106,13 @@ impl ModelCache {
         let tokens = match self.tokens.get(corpus) {
             Some(tokens) => tokens.clone(),
             None => {
-                let tokens = self
-                    .disk
-                    .tokenize(corpus, loaded.tokenizer()?, DEFAULT_CHUNK)?;
+                let tokens = self.disk.tokenize(
+                    corpus,
+                    loaded.tokenizer()?,
+                    DEFAULT_CHUNK,
+                    &self.fetch.interrupt,
+                    &mut |e| self.trouble = Some(e),
+                )?;
                 let tokens = Arc::new(tokens);
                 self.tokens.insert(corpus.to_owned(), tokens.clone());
                 tokens

@@ -111,6 +111,8 @@ impl RunError {
         matches!(
             self,
             RunError::Measure(MeasureError::Eval(EvalError::Interrupted { .. }))
+                | RunError::Corpus(CorpusError::Interrupted)
+                | RunError::Fetch(FetchError::Interrupted)
         )
     }
 

@@ -2,10 +2,15 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::error::{RunError, SweepError};
-use crate::fetch::{FetchError, FetchOptions, Hashed, Progress, remembered_hash, sha256_of_parts};
+use crate::fetch::{
+    FetchError, FetchOptions, Progress, Stamp, remembered_sha256_with_stamp, sha256_of,
+    sha256_of_parts,
+};
 use crate::gguf::Gguf;
 use crate::plan::{ModelSpec, Plan};
 
@@ -19,7 +24,73 @@ pub(super) struct Inputs {
 /// A model or corpus; a split model has a part for each file.
 struct Input {
     sha256: String,
-    parts: Vec<Hashed>,
+    parts: Vec<Part>,
+}
+
+struct Part {
+    sha256: String,
+    stamp: Stamp,
+    /// Whether every write since the stamp was taken has changed it.
+    settled: bool,
+}
+
+impl Part {
+    fn hash(
+        path: &Path,
+        fetch: &FetchOptions,
+        progress: &dyn Progress,
+    ) -> Result<Self, FetchError> {
+        let (sha256, stamp) = remembered_sha256_with_stamp(path, fetch, progress)?;
+        Ok(Self {
+            sha256,
+            settled: stamp.is_settled(),
+            stamp,
+        })
+    }
+
+    /// Whether `file` is what was hashed. The stamp tells while it is the same and
+    /// settled. A link or a change of mode changes the stamp alone: else the bytes
+    /// are hashed again.
+    fn is_of(&mut self, file: &File) -> bool {
+        let stamp = || file.metadata().and_then(|meta| Stamp::of(&meta)).ok();
+        let Some(before) = stamp() else {
+            return false;
+        };
+        if self.settled && before == self.stamp {
+            return true;
+        }
+        let settled = before.is_settled();
+        let sha256 = sha256_of(&mut FromStart { file, at: 0 });
+        if !sha256.is_ok_and(|sha256| sha256 == self.sha256) {
+            return false;
+        }
+        (self.stamp, self.settled) = (before, settled);
+        true
+    }
+}
+
+/// Reads a file from its beginning and leaves its position alone.
+struct FromStart<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl Read for FromStart<'_> {
+    #[cfg(unix)]
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = std::os::unix::fs::FileExt::read_at(self.file, buffer, self.at)?;
+        self.at += n as u64;
+        Ok(n)
+    }
+
+    #[cfg(not(unix))]
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut file = self.file;
+        io::Seek::seek(&mut file, io::SeekFrom::Start(self.at))?;
+        let n = file.read(buffer)?;
+        self.at += n as u64;
+        Ok(n)
+    }
 }
 
 impl Inputs {
@@ -49,14 +120,13 @@ impl Inputs {
                         Err(_) => vec![path.clone()],
                     },
                 };
-                let hashes = parts
-                    .iter()
-                    .map(|part| remembered_hash(part, fetch, progress));
-                let input = match hashes.collect::<Result<Vec<_>, FetchError>>() {
+                let parts = parts.iter().map(|part| Part::hash(part, fetch, progress));
+                let input = match parts.collect::<Result<Vec<_>, FetchError>>() {
                     Ok(parts) => Ok(RefCell::new(Input {
-                        sha256: sha256_of_parts(&parts),
+                        sha256: sha256_of_parts(parts.iter().map(|part| part.sha256.as_str())),
                         parts,
                     })),
+                    Err(FetchError::Interrupted) => return Err(SweepError::Interrupted),
                     Err(e) => Err(e.to_string()),
                 };
                 files.insert(path.clone(), input);

@@ -80,7 +80,7 @@ impl Calibrate<'_> {
         let inputs = Inputs::new(self.plan, self.fetch, reporter.transfers())?;
         let of = selected.len();
         let mut summary = Summary::default();
-        let mut cache = ModelCache::new(&self.fetch.cache_dir);
+        let mut cache = ModelCache::new(self.fetch);
         for (i, spec) in selected.into_iter().enumerate() {
             if self.control.interrupt.is_raised() {
                 summary.interrupted = true;
@@ -97,9 +97,10 @@ impl Calibrate<'_> {
             let old = calibration.run(&spec.key).filter(|_| self.resume);
             let result = catch_unwind(AssertUnwindSafe(|| self.one(place, rerun, old, reporter)));
             let result = result.unwrap_or_else(|panic| {
-                cache = ModelCache::new(&self.fetch.cache_dir);
+                cache = ModelCache::new(self.fetch);
                 Err(RunError::of_panic(panic.as_ref()))
             });
+            cache.note_trouble(reporter.transfers());
             match result {
                 Ok(None) => summary.kept += 1,
                 Ok(Some(run)) => {

@@ -139,7 +139,7 @@ impl Sweep<'_> {
 
         let of = selected.len();
         let mut summary = Summary::default();
-        let mut cache = Cache::new(&self.fetch.cache_dir);
+        let mut cache = Cache::new(self.fetch);
         for (i, run) in selected.into_iter().enumerate() {
             if self.control.interrupt.is_raised() {
                 summary.interrupted = true;
@@ -162,9 +162,10 @@ impl Sweep<'_> {
                 self.one(run, &mut cache, &inputs, &clock, reporter)
             }));
             let result = result.unwrap_or_else(|panic| {
-                cache = Cache::new(&self.fetch.cache_dir);
+                cache = Cache::new(self.fetch);
                 Err(RunError::of_panic(panic.as_ref()).into())
             });
+            cache.note_trouble(reporter.transfers());
             let row = match result {
                 Ok(mut m) => {
                     summary.measured += 1;

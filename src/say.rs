@@ -1,0 +1,130 @@
+//! The one place that prints.
+//!
+//! Messages go to stderr and never fail: whoever measures does not depend on who
+//! reads along. Output goes to stdout, and whether it could be written is the
+//! caller's to know. What names and metadata bring along is shown, not obeyed:
+//! characters that move the cursor, colour or reorder text are printed escaped.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+
+/// Stdout could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to stdout: {0}")]
+pub struct OutputError(#[from] io::Error);
+
+/// Prints a line on stderr. A reader that is gone or a disk that is full does not
+/// matter.
+pub fn message(text: impl std::fmt::Display) {
+    // A name that prints itself badly is no reason to stop, either.
+    let mut line = String::new();
+    let _ = write!(line, "{text}");
+    let line = format!("{}\n", escaped(&line));
+    // At once: lines of several processes do not mix.
+    let _ = io::stderr().write_all(line.as_bytes());
+}
+
+/// Prints text for people on stdout, as it is but for control characters.
+///
+/// # Errors
+/// As [`stream`].
+pub fn text(text: &str) -> Result<(), OutputError> {
+    stream(|out| out.write_all(escaped(text).as_bytes()))
+}
+
+/// Prints what programs read on stdout: every byte as it is, unless a terminal
+/// would read it.
+///
+/// # Errors
+/// As [`stream`].
+pub fn data(bytes: &[u8]) -> Result<(), OutputError> {
+    match io::stdout().is_terminal() {
+        true => text(&String::from_utf8_lossy(bytes)),
+        false => stream(|out| out.write_all(bytes)),
+    }
+}
+
+/// Lets `write` write on stdout, buffered. It writes nothing that a terminal would
+/// obey. A reader that has seen enough (a closed pipe) ends it quietly.
+///
+/// # Errors
+/// Anything else that keeps stdout from being written.
+pub fn stream(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), OutputError> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    match write(&mut out).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(e.into()),
+        _ => {
+            // What could not be written is not tried again.
+            let _ = out.into_parts();
+            Ok(())
+        }
+    }
+}
+
+/// `text` with its control characters, those that reorder text among them, as
+/// escapes (`\u{1b}`). Newlines and tabs stay.
+pub fn escaped(text: &str) -> Cow<'_, str> {
+    escape(text, |c| c != '\n' && c != '\t' && is_control(c))
+}
+
+/// [`escaped`] for what has to stay in its line: newlines and tabs are escaped, too.
+pub fn on_one_line(text: &str) -> Cow<'_, str> {
+    escape(text, is_control)
+}
+
+fn escape(text: &str, is_bad: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.chars().any(&is_bad) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match is_bad(c) {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Whether a terminal or a viewer takes a character for an order: C0, DEL, C1,
+/// separators of lines, and what changes the direction of text.
+fn is_control(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_escaped_and_the_rest_stays() {
+        for plain in [
+            "",
+            "Größe 5 µ, 漢字 🦙",
+            "two\nlines\tand a tab",
+            "n\u{303}",
+        ] {
+            assert!(matches!(escaped(plain), Cow::Borrowed(p) if p == plain));
+        }
+        for (bad, shown) in [
+            ("\u{1b}[31mred", "\\u{1b}[31mred"),
+            ("\u{1b}]0;title\u{7}", "\\u{1b}]0;title\\u{7}"),
+            ("over\rwritten", "over\\rwritten"),
+            ("back\u{8}space", "back\\u{8}space"),
+            ("nul\0, del\u{7f}", "nul\\u{0}, del\\u{7f}"),
+            ("c1 \u{9b}31m", "c1 \\u{9b}31m"),
+            ("txt\u{202e}fugg", "txt\\u{202e}fugg"),
+            ("iso\u{2066}late\u{2069}", "iso\\u{2066}late\\u{2069}"),
+            ("line\u{2028}separator", "line\\u{2028}separator"),
+        ] {
+            assert_eq!(escaped(bad), shown);
+            assert_eq!(on_one_line(bad), shown);
+        }
+        assert_eq!(on_one_line("two\nlines\tand"), "two\\nlines\\tand");
+    }
+}
