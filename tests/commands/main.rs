@@ -10,3 +10,4 @@ mod score;
 mod split;
 #[path = "../support/mod.rs"]
 mod support;
+mod tables;
