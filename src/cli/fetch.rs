@@ -7,7 +7,7 @@ use super::inputs::{Ensured, ensure_all, failure};
 use crate::experiment::Experiment;
 use crate::fetch::{
     Artifact, FetchOptions, Outcome, Progress, TerminalProgress, ensure, parse_source,
-    remembered_sha256,
+    remembered_hash,
 };
 use crate::plan::Plan;
 
@@ -95,7 +95,9 @@ fn print(
     match ensured.artifact.sha256 {
         Some(_) => println!("{}: {how}, verified", path.display()),
         None => {
-            let sha256 = remembered_sha256(path, options, progress).map_err(failure)?;
+            let sha256 = remembered_hash(path, options, progress)
+                .map_err(failure)?
+                .sha256;
             println!("{}: {how}, not verified; sha256 {sha256}", path.display());
         }
     }

@@ -6,6 +6,7 @@ use super::Failure;
 use super::control::ControlArgs;
 use super::inputs::planned;
 use super::progress::SweepProgress;
+use super::tables::{TableArgs, failure};
 use crate::results::{kld_format, render};
 use crate::run::Sweep;
 
@@ -13,7 +14,9 @@ use crate::run::Sweep;
 #[command(
     after_help = "Writes RESULTS/NAME.csv and NAME.windows.csv (the same bytes for the same \
 inputs; commit them), with [kld] NAME.kld.csv (commit it too), NAME.timing.csv and the records of \
-every token in .records/NAME (do not). NAME is the experiment's.\n\
+every token in .records/NAME (do not). NAME is the experiment's. A row is replaced when its run \
+ends; until then the table has the row of the last time. Rows that the experiment does not have are \
+never dropped unasked.\n\
 Ctrl-C ends the run that is on its way and keeps the finished ones: --resume goes on from there. \
 A second Ctrl-C kills at once.\n\
 Exit codes: 0 all runs have figures; 1 a run failed; 2 usage or configuration error; 130 \
@@ -28,13 +31,8 @@ pub struct Args {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
 
-    /// Keep the finished rows of an earlier run and measure only the others.
-    #[arg(long)]
-    resume: bool,
-
-    /// Folder of the tables.
-    #[arg(long, value_name = "DIR", default_value = "results")]
-    results: PathBuf,
+    #[command(flatten)]
+    tables: TableArgs,
 
     /// Worker threads; 0 takes every core. Never changes a number.
     #[arg(long, short, value_name = "N", default_value_t = 0)]
@@ -54,15 +52,18 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let control = args.control.control()?;
     let sweep = Sweep {
         plan: &plan,
-        results: &args.results,
+        results: &args.tables.results,
         fetch: &fetch,
         n_threads: args.threads,
         batch: args.batch,
-        resume: args.resume,
+        resume: args.tables.resume,
+        selection: &args.tables.selection(),
+        prune: args.tables.prune,
+        wait: args.tables.wait(),
         control: &control,
     };
     let mut progress = SweepProgress::new(plan.runs.len());
-    let (tables, summary) = sweep.run(&mut progress).map_err(Failure::failed)?;
+    let (tables, summary) = sweep.run(&mut progress).map_err(failure)?;
     drop(progress);
     println!("{}", render::table(tables.rows()).trim_end());
     println!("\n{}", tables.paths().table.display());
@@ -71,10 +72,14 @@ pub fn run(args: Args) -> Result<(), Failure> {
         println!("\n{}", tables.paths().kld.display());
     }
     if summary.interrupted {
+        let all = match args.tables.selection().of(&plan) {
+            Ok(selected) => selected.len(),
+            Err(_) => plan.runs.len(),
+        };
         return Err(Failure::Interrupted(format!(
-            "interrupted with {} of {} runs finished; --resume measures the others",
-            summary.measured + summary.kept,
-            plan.runs.len()
+            "interrupted with {} of {all} runs finished; the other rows are as they were; --resume \
+             measures what is missing",
+            summary.measured + summary.kept
         )));
     }
     match summary.failed {

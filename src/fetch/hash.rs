@@ -71,9 +71,82 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
+/// A file's hash, and what tells that it has not changed since.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hashed {
+    /// 64 lower-case hexadecimal digits.
+    pub sha256: String,
+    /// Taken before the file was read.
+    pub stamp: Stamp,
+    /// Whether a write after the stamp was taken is sure to have changed it.
+    pub settled: bool,
+}
+
+impl Hashed {
+    /// Hashes an open file from its beginning; its name may have been given to
+    /// another file meanwhile.
+    ///
+    /// # Errors
+    /// Where the file cannot be read.
+    pub fn of(file: &File) -> io::Result<Self> {
+        let stamp = Stamp::of(&file.metadata()?)?;
+        let settled = stamp.is_settled();
+        let mut reader = Positioned { file, at: 0 };
+        let mut hash = Sha256::new();
+        io::copy(&mut reader, &mut hash)?;
+        Ok(Self {
+            sha256: hex(&hash.finalize()),
+            stamp,
+            settled,
+        })
+    }
+
+    /// Whether `file` is what was hashed. The stamp tells while it is the same and
+    /// settled. A link or a change of mode changes the stamp alone: else the bytes
+    /// are hashed again.
+    pub fn is_of(&mut self, file: &File) -> bool {
+        let stamp = file.metadata().and_then(|meta| Stamp::of(&meta));
+        if self.settled && stamp.is_ok_and(|stamp| stamp == self.stamp) {
+            return true;
+        }
+        match Self::of(file) {
+            Ok(again) if again.sha256 == self.sha256 => {
+                *self = again;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Reads a shared file without moving its position.
+struct Positioned<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl Read for Positioned<'_> {
+    #[cfg(unix)]
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = std::os::unix::fs::FileExt::read_at(self.file, buffer, self.at)?;
+        self.at += n as u64;
+        Ok(n)
+    }
+
+    #[cfg(not(unix))]
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        use std::io::{Seek, SeekFrom};
+        let mut file = self.file;
+        file.seek(SeekFrom::Start(self.at))?;
+        let n = file.read(buffer)?;
+        self.at += n as u64;
+        Ok(n)
+    }
+}
+
 /// What tells that a file has not changed since it was hashed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Stamp {
+pub struct Stamp {
     size: u64,
     mtime_ns: i128,
     /// Changes with every write, link and rename, and cannot be set by hand.
@@ -139,6 +212,11 @@ impl VerifiedFiles {
 
     /// The sha256 of `path`, remembered or computed.
     pub fn sha256(&self, path: &Path, label: &str, progress: &dyn Progress) -> io::Result<String> {
+        Ok(self.hashed(path, label, progress)?.sha256)
+    }
+
+    /// [`Self::sha256`], with the stamp that it holds for.
+    pub fn hashed(&self, path: &Path, label: &str, progress: &dyn Progress) -> io::Result<Hashed> {
         let path = path.canonicalize()?;
         let before = Stamp::of(&path.metadata()?)?;
         let key = path.to_str();
@@ -146,21 +224,30 @@ impl VerifiedFiles {
             && let Some(entry) = self.load().remove(key)
             && entry.stamp == before
         {
-            return Ok(entry.sha256);
+            return Ok(Hashed {
+                sha256: entry.sha256,
+                settled: before.is_settled(),
+                stamp: before,
+            });
         }
+        let settled = before.is_settled();
         let sha256 = sha256_with_progress(&path, label, progress)?;
         if let Some(key) = key
-            && before.is_settled()
+            && settled
             && Stamp::of(&path.metadata()?)? == before
         {
             let entry = Entry {
-                stamp: before,
+                stamp: before.clone(),
                 sha256: sha256.clone(),
             };
             // A memory that cannot be written costs time, not correctness.
             let _ = self.remember(key, entry);
         }
-        Ok(sha256)
+        Ok(Hashed {
+            sha256,
+            stamp: before,
+            settled,
+        })
     }
 
     fn load(&self) -> BTreeMap<String, Entry> {

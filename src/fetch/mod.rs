@@ -18,7 +18,7 @@ mod source;
 mod store;
 
 pub use error::FetchError;
-pub use hash::sha256_file;
+pub use hash::{Hashed, Stamp, sha256_file};
 pub use progress::{Progress, Quiet, TerminalProgress};
 pub use source::{RepoKind, Source, parse_source};
 
@@ -91,41 +91,30 @@ impl FetchOptions {
     }
 }
 
-/// The sha256 of a file, remembered in the cache while the file stays the same.
+/// The hash of a file, remembered in the cache while the file stays the same.
 ///
 /// # Errors
 /// A file or a cache folder that cannot be read.
-pub fn remembered_sha256(
+pub fn remembered_hash(
     path: &Path,
     options: &FetchOptions,
     progress: &dyn Progress,
-) -> Result<String, FetchError> {
+) -> Result<Hashed, FetchError> {
     let store = Store::new(&options.cache_dir)?;
     VerifiedFiles::new(store.verified_file())
-        .sha256(path, &format!("hash {}", path.display()), progress)
+        .hashed(path, &format!("hash {}", path.display()), progress)
         .map_err(|e| FetchError::io("read", path, e))
 }
 
 /// The sha256 of a model in one or several files: that of its file, or that of
 /// the list of its parts' hashes, one a line. (Each part's is remembered, which a
 /// hash of all bytes in a row would not allow.)
-///
-/// # Errors
-/// As [`remembered_sha256`].
-pub fn remembered_sha256_of_parts(
-    paths: &[PathBuf],
-    options: &FetchOptions,
-    progress: &dyn Progress,
-) -> Result<String, FetchError> {
-    if let [path] = paths {
-        return remembered_sha256(path, options, progress);
+pub fn sha256_of_parts(parts: &[Hashed]) -> String {
+    if let [part] = parts {
+        return part.sha256.clone();
     }
-    let mut list = String::new();
-    for path in paths {
-        list += &remembered_sha256(path, options, progress)?;
-        list.push('\n');
-    }
-    Ok(hash::sha256_bytes(list.as_bytes()))
+    let lines: String = parts.iter().map(|p| p.sha256.clone() + "\n").collect();
+    hash::sha256_bytes(lines.as_bytes())
 }
 
 /// Makes sure that the artifact is at its path, fetching it where it is not.

@@ -12,7 +12,7 @@ use crate::eval::{
     save_base, score_against, score_layered,
 };
 use crate::plan::Placement;
-use crate::results::{Figures, WindowRow};
+use crate::results::{Figures, NoFigures, WindowRow};
 
 /// What to measure, and how.
 #[derive(Clone, Copy, Debug)]
@@ -51,8 +51,10 @@ pub enum MeasureError {
     Cuda(#[from] CudaError),
     #[error(transparent)]
     Eval(#[from] EvalError),
-    #[error("nothing was scored")]
-    Empty,
+    #[error(transparent)]
+    NoFigures(#[from] NoFigures),
+    #[error("{} was written to while it was measured; run again when it is left alone", path.display())]
+    Changed { path: PathBuf },
 }
 
 /// How far a measurement is.
@@ -239,7 +241,13 @@ fn with_layers<T>(
         cuda = CudaModel::new(loaded.model.clone(), Precision::of(numerics)?, kernels)?;
         devices.push((Device::Cuda, &cuda));
     }
-    f(&Layered::new(devices, partition)?)
+    let result = f(&Layered::new(devices, partition)?)?;
+    match loaded.written_to() {
+        None => Ok(result),
+        Some(path) => Err(MeasureError::Changed {
+            path: path.to_owned(),
+        }),
+    }
 }
 
 /// Plans, lets `score` do the scoring, and sums up.
@@ -295,7 +303,7 @@ fn measure_by(
         })
         .collect();
     Ok(Measurement {
-        figures: Figures::new(&moments, &rows).ok_or(MeasureError::Empty)?,
+        figures: Figures::new(&moments, &rows)?,
         scored: plan.scored(),
         evaluated: plan.evaluated(),
         seconds,
