@@ -12,3 +12,4 @@ mod score;
 mod split;
 #[path = "../support/mod.rs"]
 mod support;
+mod tables;
