@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use super::Failure;
 use super::control::ControlArgs;
 use super::inputs::planned;
-use super::progress::SweepProgress;
+use super::progress::{SweepProgress, interrupted};
+use crate::plan::{Estimate, Plan, assumed_gflops};
 use crate::results::{kld_format, render};
 use crate::run::Sweep;
 use crate::say;
@@ -62,7 +63,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         resume: args.resume,
         control: &control,
     };
-    let mut progress = SweepProgress::new(plan.runs.len());
+    let mut progress = SweepProgress::new(expected(&plan, args.threads), &control.interrupt);
     let (tables, summary) = sweep.run(&mut progress).map_err(Failure::failed)?;
     drop(progress);
     let (table, path) = (render::table(tables.rows()), &tables.paths().table);
@@ -74,11 +75,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
     // First what became of the sweep, then whether it could be printed.
     let printed = say::text(&out);
     if summary.interrupted {
-        return Err(Failure::Interrupted(format!(
-            "interrupted with {} of {} runs finished; --resume measures the others",
-            summary.measured + summary.kept,
-            plan.runs.len()
-        )));
+        let finished = summary.measured + summary.kept;
+        let words = interrupted(finished, plan.runs.len());
+        return Err(Failure::Interrupted(words));
     }
     match summary.failed {
         0 if summary.uncompared > 0 => Err(Failure::failed(format!(
@@ -95,4 +94,14 @@ pub fn run(args: Args) -> Result<(), Failure> {
             "{n} runs failed: their rows say why"
         ))),
     }
+}
+
+/// Seconds that each run should take, where that can be told.
+fn expected(plan: &Plan, threads: usize) -> Vec<Option<f64>> {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if threads == 0 { cores() } else { threads };
+    let gflops = assumed_gflops(threads);
+    let runs = plan.runs.iter();
+    runs.map(|run| Estimate::new(run, None, gflops).seconds)
+        .collect()
 }
