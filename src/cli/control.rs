@@ -39,7 +39,7 @@ impl ControlArgs {
         Ok(Control {
             checkpoints,
             // Without a cache kernels are compiled anew.
-            kernels: FetchOptions::from_env().ok().map(|o| o.cache_dir),
+            kernels: FetchOptions::from_env().cache_dir,
             interrupt: signals::interrupt(),
         })
     }

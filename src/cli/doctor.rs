@@ -45,7 +45,7 @@ fn examine(out: &mut String) -> Result<(), CudaError> {
     Library::Nvrtc.load()?;
     *out += &format!("NVRTC    {}\n", cuda::nvrtc_version()?);
     let start = Instant::now();
-    let cache = FetchOptions::from_env().ok().map(|o| o.cache_dir);
+    let cache = FetchOptions::from_env().cache_dir;
     let setup = cuda::try_setup(cache.as_deref())?;
     *out += &match setup.blas {
         Some(version) => format!("cuBLAS   {version}\n"),

@@ -12,7 +12,7 @@ use crate::base::{BaseFile, BaseInfo};
 use crate::corpus::{DEFAULT_CHUNK, tokenize_file};
 use crate::eval::{BaseSink, EvalError, Geometry, Limits, WindowPlan};
 use crate::plan::Placement;
-use crate::results::{KldFigures, kld_format};
+use crate::results::{KldFigures, NoKldFigures, kld_format};
 use crate::run::{
     BaseInput, Control, LoadedModel, MeasureError, Settings, check_same_text, check_stored, engine,
     measure_against, measure_saving,
@@ -271,8 +271,10 @@ fn report(
             observe,
         )
     })?;
-    let figures = KldFigures::new(&tokens)
-        .ok_or_else(|| Failure::usage("one scored token is too few for a comparison"))?;
+    let figures = KldFigures::new(&tokens).map_err(|e| match e {
+        NoKldFigures::TooFew => Failure::usage(e),
+        NoKldFigures::Overflow(_) => Failure::failed(e),
+    })?;
     if args.json {
         let mut value = kld_format::json(&figures);
         value["engine"] = engine(None).into();

@@ -23,12 +23,13 @@ mod report;
 mod run;
 mod score;
 mod signals;
+mod tables;
 mod tokenize;
 
 /// Declarative perplexity experiments for people who write LLM inference
 /// kernels and quantization schemes.
 #[derive(Parser)]
-#[command(name = "pplx", version, max_term_width = 100)]
+#[command(name = "pplx", version = crate::run::version(), max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 good; 1 a run failed or a gate is broken; 2 usage or \
 configuration error; 130 interrupted (143 by SIGTERM, 129 by SIGHUP). An internal error, which \

@@ -398,7 +398,10 @@ impl SweepProgress {
 
 /// How far an interrupted sweep is.
 pub fn interrupted(finished: usize, runs: usize) -> String {
-    format!("interrupted with {finished} of {runs} runs finished; --resume measures the others")
+    format!(
+        "interrupted with {finished} of {runs} runs finished; the other rows are as they were; --resume \
+         measures what is missing"
+    )
 }
 
 impl Reporter for SweepProgress {

@@ -1,6 +1,5 @@
 //! Files of token ids.
 
-use std::io::{self, Write};
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
@@ -44,8 +43,12 @@ pub fn read_ids(path: &Path) -> Result<Vec<u32>, CorpusError> {
 /// # Errors
 /// The file cannot be written.
 pub fn write_ids(path: &Path, ids: &[u32]) -> Result<(), CorpusError> {
-    replace_file(path, |out| {
+    files::replace(path, |out| {
         ids.iter().try_for_each(|id| writeln!(out, "{id}"))
+    })
+    .map_err(|error| CorpusError::Write {
+        path: path.to_owned(),
+        error,
     })
 }
 
@@ -56,15 +59,4 @@ pub fn ids_sha256(ids: &[u32]) -> String {
         hash.update(id.to_le_bytes());
     }
     format!("{:x}", hash.finalize())
-}
-
-/// [`files::replace`].
-pub(super) fn replace_file(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> Result<(), CorpusError> {
-    files::replace(path, write).map_err(|error| CorpusError::Write {
-        path: path.to_owned(),
-        error,
-    })
 }

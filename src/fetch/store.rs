@@ -38,10 +38,6 @@ impl Store {
         self.root.join("blobs").join(sha256)
     }
 
-    pub fn verified_file(&self) -> PathBuf {
-        self.root.join("verified.json")
-    }
-
     /// Waits for the lock of `key`; `waiting` is called once if that takes time.
     pub fn lock(&self, key: &str, waiting: impl FnOnce()) -> Result<Lock, FetchError> {
         let path = self.root.join("locks").join(key);

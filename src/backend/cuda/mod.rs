@@ -301,7 +301,7 @@ impl LayerWindowModel for CudaModel {
             let Some(head) = &state.head else { break };
             let place = (&self.queue(), &workspace, head.weights.address());
             scores.extend(head.layout.score_targets(place, &rows, &ids, interrupt)?);
-            interrupt.worked(work(self.model.head.weight.elements(), targets.len()));
+            interrupt.worked(work(width * self.n_vocab(), targets.len()));
         }
         match scores.iter().position(|s| !s.nll.is_finite()) {
             None => Ok(scores),
