@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use crate::gguf::BlockType;
 
-pub use interrupt::Interrupt;
+pub use interrupt::{Interrupt, work};
 pub use partition::{Device, LayerSpan, Partition, PartitionError};
 pub use variation::{Precision, SumOrder, Variation};
 

@@ -191,7 +191,9 @@ fn save(path: &Path, args: &Args, model: &Input, settings: Settings) -> Result<S
     let control = args.control.control()?;
     let fill = |sink: &mut dyn BaseSink| {
         let (loaded, tokens) = (&model.loaded, &model.tokens);
-        measured(|observe| measure_saving(loaded, sink, tokens, settings, &control, observe))
+        measured(&args.model, &control, |observe| {
+            measure_saving(loaded, sink, tokens, settings, &control, observe)
+        })
     };
     match args.format {
         Format::Pplx => {
@@ -259,7 +261,7 @@ fn report(
     (model, settings, control): (&Input, Settings, &Control),
     base: BaseInput,
 ) -> Result<String, Failure> {
-    let (m, tokens) = measured(|observe| {
+    let (m, tokens) = measured(&args.model, control, |observe| {
         measure_against(
             &model.loaded,
             base,
@@ -299,9 +301,11 @@ fn report(
 
 /// Measures with a bar.
 fn measured<T>(
+    model: &Path,
+    control: &Control,
     f: impl FnOnce(&mut dyn FnMut(crate::run::Observation)) -> Result<T, MeasureError>,
 ) -> Result<T, Failure> {
-    let mut bar = WindowsBar::new("kld", None);
+    let mut bar = WindowsBar::new(&model.to_string_lossy(), &control.interrupt);
     let result = f(&mut |o| bar.at(&o));
     drop(bar);
     result.map_err(|e| match e {

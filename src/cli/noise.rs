@@ -60,7 +60,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         n_threads: args.threads,
         control: &control,
     };
-    let mut progress = RerunProgress::new();
+    let mut progress = RerunProgress::new(&control.interrupt);
     let (calibration, summary) = calibrate.run(&mut progress).map_err(failure)?;
     drop(progress);
     let path = calibration.path().display();

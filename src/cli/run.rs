@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use super::Failure;
 use super::control::ControlArgs;
 use super::inputs::planned;
-use super::progress::SweepProgress;
+use super::progress::{SweepProgress, interrupted};
 use super::tables::{TableArgs, failure};
+use crate::plan::{Estimate, RunSpec, assumed_gflops};
 use crate::results::{kld_format, render};
 use crate::run::Sweep;
 use crate::say;
@@ -18,10 +19,10 @@ inputs; commit them), with [kld] NAME.kld.csv (commit it too), NAME.timing.csv a
 every token in .records/NAME (do not). NAME is the experiment's. A row is replaced when its run \
 ends; until then the table has the row of the last time. Rows that the experiment does not have are \
 never dropped unasked.\n\
-Ctrl-C ends the run that is on its way and keeps the finished ones: --resume goes on from there. \
-A second Ctrl-C kills at once.\n\
+Ctrl-C, SIGTERM and SIGHUP end the run that is on its way and keep the finished ones: --resume goes \
+on from there. A second one kills at once.\n\
 Exit codes: 0 all runs have figures; 1 a run failed; 2 usage or configuration error; 130 \
-interrupted."
+interrupted (143 by SIGTERM, 129 by SIGHUP)."
 )]
 pub struct Args {
     /// The experiment file.
@@ -63,7 +64,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
         wait: args.tables.wait(),
         control: &control,
     };
-    let mut progress = SweepProgress::new(plan.runs.len());
+    let runs = sweep.selection.of(&plan).map_err(failure)?;
+    let expected = expected(&runs, args.threads);
+    let mut progress = SweepProgress::new(expected, &control.interrupt);
     let (tables, summary) = sweep.run(&mut progress).map_err(failure)?;
     drop(progress);
     let (table, path) = (render::table(tables.rows()), &tables.paths().table);
@@ -75,15 +78,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
     // First what became of the sweep, then whether it could be printed.
     let printed = say::text(&out);
     if summary.interrupted {
-        let all = match args.tables.selection().of(&plan) {
-            Ok(selected) => selected.len(),
-            Err(_) => plan.runs.len(),
-        };
-        return Err(Failure::Interrupted(format!(
-            "interrupted with {} of {all} runs finished; the other rows are as they were; --resume \
-             measures what is missing",
-            summary.measured + summary.kept
-        )));
+        let finished = summary.measured + summary.kept;
+        let words = interrupted(finished, runs.len());
+        return Err(Failure::Interrupted(words));
     }
     match summary.failed {
         0 if summary.uncompared > 0 => Err(Failure::failed(format!(
@@ -100,4 +97,13 @@ pub fn run(args: Args) -> Result<(), Failure> {
             "{n} runs failed: their rows say why"
         ))),
     }
+}
+
+/// Seconds that each run should take, where that can be told.
+fn expected(runs: &[&RunSpec], threads: usize) -> Vec<Option<f64>> {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if threads == 0 { cores() } else { threads };
+    let gflops = assumed_gflops(threads);
+    let seconds = |run: &&RunSpec| Estimate::new(run, None, gflops).seconds;
+    runs.iter().map(seconds).collect()
 }

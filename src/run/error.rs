@@ -94,18 +94,12 @@ pub(super) enum RunError {
     NoBos,
     #[error("the arithmetic of {0} cannot be varied, that of the CPU can: take placement 'cpu'")]
     NotVaried(Device),
-    #[error("internal error: {0}; please report it")]
+    /// A panic: [`crate::fault`] has its words.
+    #[error("{0}")]
     Internal(String),
 }
 
 impl RunError {
-    /// What a panic said.
-    pub fn of_panic(panic: &(dyn std::any::Any + Send)) -> Self {
-        let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        RunError::Internal(text.unwrap_or_else(|| "a panic without a message".to_owned()))
-    }
-
     /// Whether a signal is why.
     pub fn is_interruption(&self) -> bool {
         matches!(

@@ -1,7 +1,6 @@
 //! Measures how far each run of a plan moves under changes that should not
 //! matter.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use super::cache::ModelCache;
@@ -13,6 +12,7 @@ use super::selection::{Selection, check_foreign};
 use super::sweep::Summary;
 use crate::backend::{Numerics, Precision, SumOrder};
 use crate::experiment;
+use crate::fault::caught;
 use crate::fetch::FetchOptions;
 use crate::plan::{Plan, RunSpec};
 use crate::results::noise::{Calibration, Component, NoiseRow, RunNoise, Shift, Subject};
@@ -95,10 +95,10 @@ impl Calibrate<'_> {
             };
             let place = (i + 1, of);
             let old = calibration.run(&spec.key).filter(|_| self.resume);
-            let result = catch_unwind(AssertUnwindSafe(|| self.one(place, rerun, old, reporter)));
-            let result = result.unwrap_or_else(|panic| {
+            let result = caught(|| self.one(place, rerun, old, reporter));
+            let result = result.unwrap_or_else(|fault| {
                 cache = ModelCache::new(self.fetch);
-                Err(RunError::of_panic(panic.as_ref()))
+                Err(RunError::Internal(fault))
             });
             cache.note_trouble(reporter.transfers());
             match result {

@@ -1,6 +1,5 @@
 //! Executes a plan, run after run, and keeps its tables up to date.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use super::ready::{Ready, known_before, window_bos};
 use super::selection::{Selection, check_foreign};
 use crate::backend::Variation;
 use crate::eval::TokenKld;
+use crate::fault::caught;
 use crate::fetch::{FetchOptions, Progress};
 use crate::plan::{BaseSpec, Plan, RunSpec};
 use crate::reference::References;
@@ -158,12 +158,10 @@ impl Sweep<'_> {
             reporter.begin(i + 1, of, run);
             let clock = Clock::start();
             // A panic is a fault of ours that must not cost the other runs.
-            let result = catch_unwind(AssertUnwindSafe(|| {
-                self.one(run, &mut cache, &inputs, &clock, reporter)
-            }));
-            let result = result.unwrap_or_else(|panic| {
+            let result = caught(|| self.one(run, &mut cache, &inputs, &clock, reporter));
+            let result = result.unwrap_or_else(|fault| {
                 cache = Cache::new(self.fetch);
-                Err(RunError::of_panic(panic.as_ref()).into())
+                Err(RunError::Internal(fault).into())
             });
             cache.note_trouble(reporter.transfers());
             let row = match result {
