@@ -1,13 +1,13 @@
 //! `pplx diff`
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::ValueEnum;
 
 use super::Failure;
-use super::gate::GateArgs;
+use super::gate::{GateArgs, notes};
 use crate::results::diff::{Diff, Side};
+use crate::say;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -47,6 +47,8 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let noise = args.gate.noise(&args.a)?;
     let a = Side::load(&args.a).map_err(Failure::usage)?;
     let b = Side::load(&args.b).map_err(Failure::usage)?;
+    let of_tables = [&a, &b].into_iter().flat_map(|side| side.notes());
+    notes(of_tables.map(String::as_str).chain(noise.note()));
     let diff = Diff::new(&a, &b, gate, &noise);
     let bytes = match args.format {
         Format::Text => diff.to_text(args.details).into_bytes(),
@@ -54,10 +56,10 @@ pub fn run(args: Args) -> Result<(), Failure> {
         Format::Json => diff.to_json().map_err(Failure::failed)?.into_bytes(),
         Format::Csv => diff.to_csv().map_err(Failure::failed)?,
     };
-    match io::stdout().lock().write_all(&bytes) {
-        // A reader that has seen enough does not change the verdict.
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(Failure::failed(e)),
-        _ => {}
+    // A reader that has seen enough does not change the verdict.
+    match args.format {
+        Format::Text | Format::Markdown => say::text(&String::from_utf8_lossy(&bytes))?,
+        Format::Json | Format::Csv => say::data(&bytes)?,
     }
     if diff.passes() {
         Ok(())

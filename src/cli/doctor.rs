@@ -1,6 +1,5 @@
 //! `pplx doctor`: what CUDA placements find on this machine.
 
-use std::io::Write;
 use std::time::Instant;
 
 use indicatif::HumanBytes;
@@ -8,6 +7,7 @@ use indicatif::HumanBytes;
 use super::Failure;
 use crate::backend::cuda::{self, CudaError, Library};
 use crate::fetch::FetchOptions;
+use crate::say;
 
 #[derive(clap::Args)]
 #[command(
@@ -20,12 +20,7 @@ pub struct Args {}
 pub fn run(_: Args) -> Result<(), Failure> {
     let mut out = String::new();
     let result = examine(&mut out);
-    match std::io::stdout().write_all(out.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            return Err(Failure::failed(format!("cannot write to stdout: {e}")));
-        }
-        _ => (),
-    }
+    say::text(&out)?;
     result.map_err(|e| Failure::failed(format!("CUDA placements cannot run: {e}")))
 }
 
@@ -50,7 +45,7 @@ fn examine(out: &mut String) -> Result<(), CudaError> {
     Library::Nvrtc.load()?;
     *out += &format!("NVRTC    {}\n", cuda::nvrtc_version()?);
     let start = Instant::now();
-    let cache = FetchOptions::from_env().ok().map(|o| o.cache_dir);
+    let cache = FetchOptions::from_env().cache_dir;
     let setup = cuda::try_setup(cache.as_deref())?;
     *out += &match setup.blas {
         Some(version) => format!("cuBLAS   {version}\n"),

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use super::Failure;
-use super::inputs::{Ensured, ensure_all, failure};
+use super::inputs::{Ensured, ensure_all, failure, fetch_options};
 use crate::experiment::Experiment;
 use crate::fetch::{
     Artifact, FetchOptions, Outcome, Progress, TerminalProgress, ensure, parse_source,
     remembered_sha256,
 };
 use crate::plan::Plan;
+use crate::say;
 
 /// With --output, fetches one file from SOURCE (several sources are parts, joined
 /// in order). Without it, INPUT is an experiment, whose models and corpora are
@@ -37,7 +38,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
-    let options = FetchOptions::from_env().map_err(Failure::usage)?;
+    let options = fetch_options();
     match &args.output {
         Some(output) => fetch_one(&args, output, &options),
         None => fetch_experiment(&args, &options),
@@ -92,12 +93,12 @@ fn print(
         Outcome::Downloaded => "downloaded",
     };
     let path = ensured.artifact.path;
-    match ensured.artifact.sha256 {
-        Some(_) => println!("{}: {how}, verified", path.display()),
+    let line = match ensured.artifact.sha256 {
+        Some(_) => format!("{}: {how}, verified\n", path.display()),
         None => {
             let sha256 = remembered_sha256(path, options, progress).map_err(failure)?;
-            println!("{}: {how}, not verified; sha256 {sha256}", path.display());
+            format!("{}: {how}, not verified; sha256 {sha256}\n", path.display())
         }
-    }
-    Ok(())
+    };
+    Ok(say::text(&line)?)
 }

@@ -2,7 +2,6 @@
 //! sizes, and tokenizes where asked to; nothing is fetched, no weight is read.
 
 use std::collections::HashMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use crate::corpus::{DEFAULT_CHUNK, tokenize_file};
 use crate::experiment::Experiment;
 use crate::gguf::Gguf;
 use crate::plan::{Estimate, Plan, RunSpec, Tokens, Work, assumed_gflops};
+use crate::say;
 use crate::tokenizer::Tokenizer;
 
 #[derive(clap::Args)]
@@ -57,12 +57,11 @@ pub fn run(args: Args) -> Result<(), Failure> {
         Format::Text => text(&plan, &rows, threads),
         Format::Json => json(&plan, &rows, threads)?,
     };
-    match std::io::stdout().write_all(out.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::failed(format!("cannot write to stdout: {e}")))
-        }
-        _ => Ok(()),
-    }
+    let printed = match args.format {
+        Format::Text => say::text(&out),
+        Format::Json => say::data(out.as_bytes()),
+    };
+    Ok(printed?)
 }
 
 /// Model and corpus: what the number of tokens depends on.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Failure;
-use super::gate::GateArgs;
+use super::gate::{GateArgs, notes};
 use crate::report::Report;
 use crate::results::noise::NoiseFloor;
 use crate::results::write_atomic;
@@ -49,6 +49,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         None => NoiseFloor::Unknown("nothing to compare with".to_owned()),
     };
     let report = Report::load(&args.results, base, gate, &noise).map_err(Failure::usage)?;
+    notes(report.notes().chain(noise.note()));
     if let Some(path) = &args.output {
         let page = report.to_html().map_err(Failure::failed)?;
         write(path, &page)?;

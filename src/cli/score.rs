@@ -1,6 +1,6 @@
 //! `pplx score`: one model on one corpus, with llama-perplexity's habits.
 
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -12,9 +12,11 @@ use crate::backend::Numerics;
 use crate::corpus::{self, DEFAULT_CHUNK, ids_sha256, read_ids, tokenize_file, write_ids};
 use crate::eval::{EvalError, Geometry, Limits, Mode, WindowScore};
 use crate::experiment::{self, DeviceName, PlacementParts};
+use crate::files;
 use crate::plan::{Machine, Resolution, Subject};
 use crate::results::render;
-use crate::run::{LoadedModel, MeasureError, Measurement, Settings, measure, model_type};
+use crate::run::{LoadedModel, MeasureError, Measurement, Settings, measure, model_type, remarks};
+use crate::say;
 use crate::tokenizer;
 
 #[derive(clap::Args)]
@@ -208,9 +210,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
         placement: resolution.placement,
         batch: args.batch,
     };
-    // Until here Ctrl-C ends the process at once.
+    // Until here a signal ends the process at once.
     let control = args.control.control()?;
-    let mut bar = WindowsBar::new("score", None);
+    let mut bar = WindowsBar::new(&args.model.to_string_lossy(), &control.interrupt);
     let result = measure(&loaded, &tokens, settings, &control, &mut |o| bar.at(&o));
     drop(bar);
     let m = result.map_err(|e| match e {
@@ -229,17 +231,17 @@ pub fn run(args: Args) -> Result<(), Failure> {
         settings: &settings,
         gpu: resolution.gpu.as_deref(),
         m: &m,
+        notes: remarks(&loaded, &tokens, &settings),
     };
     let out = match args.json {
         true => report.json(),
         false => report.text(),
     };
-    match io::stdout().write_all(out.as_bytes()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::failed(format!("cannot write to stdout: {e}")))
-        }
-        _ => Ok(()),
-    }
+    let printed = match args.json {
+        true => say::data(out.as_bytes()),
+        false => say::text(&out),
+    };
+    Ok(printed?)
 }
 
 fn geometry(args: &Args) -> Result<Geometry, Failure> {
@@ -331,15 +333,17 @@ fn bos(args: &Args, loaded: &LoadedModel, mode: Mode) -> Result<Option<u32>, Fai
 }
 
 fn write_per_token(path: &Path, tokens: &[u32], scores: &[WindowScore]) -> io::Result<()> {
-    let mut out = csv::Writer::from_writer(BufWriter::new(std::fs::File::create(path)?));
-    out.write_record(["chunk", "pos", "target", "nll"])?;
-    for s in scores {
-        for (i, (nll, target)) in s.nll().zip(&tokens[s.window.targets()]).enumerate() {
-            let position = s.window.first_target + i;
-            out.serialize((s.window.index, position, target, nll))?;
+    files::replace(path, |out| {
+        let mut out = csv::Writer::from_writer(out);
+        out.write_record(["chunk", "pos", "target", "nll"])?;
+        for s in scores {
+            for (i, (nll, target)) in s.nll().zip(&tokens[s.window.targets()]).enumerate() {
+                let position = s.window.first_target + i;
+                out.serialize((s.window.index, position, target, nll))?;
+            }
         }
-    }
-    out.flush()
+        out.flush()
+    })
 }
 
 struct Report<'a> {
@@ -349,6 +353,7 @@ struct Report<'a> {
     settings: &'a Settings,
     gpu: Option<&'a str>,
     m: &'a Measurement,
+    notes: Vec<String>,
 }
 
 impl Report<'_> {
@@ -409,6 +414,9 @@ impl Report<'_> {
         if let Some(clustered) = f.ppl_err_clustered {
             out += &format!("error     +/- {clustered:.5} with tokens correlated within windows\n");
         }
+        for note in &self.notes {
+            out += &format!("note      {note}\n");
+        }
         out += &format!(
             "\nFinal estimate: PPL = {}\n",
             render::ppl(f.ppl, f.ppl_err)
@@ -442,6 +450,7 @@ impl Report<'_> {
             "ppl_err": m.figures.ppl_err,
             "ppl_err_clustered": m.figures.ppl_err_clustered,
             "bits_per_byte": m.figures.bits_per_byte,
+            "notes": self.notes,
             "threads": self.loaded.cpu.n_threads(),
             "tokens_per_s": m.evaluated as f64 / m.seconds,
         });

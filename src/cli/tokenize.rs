@@ -1,11 +1,11 @@
 //! `pplx tokenize`
 
-use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
 use super::Failure;
 use crate::corpus::{self, DEFAULT_CHUNK};
 use crate::gguf::Gguf;
+use crate::say;
 use crate::tokenizer::{Options, Tokenizer};
 
 #[derive(clap::Args)]
@@ -43,8 +43,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let tokens =
         corpus::tokenize_file(&args.file, &tokenizer, args.chunk_bytes).map_err(Failure::usage)?;
 
-    let mut out = BufWriter::new(io::stdout().lock());
-    let mut print = || -> io::Result<()> {
+    Ok(say::stream(|out| {
         for &id in &tokens.ids {
             if args.ids {
                 writeln!(out, "{id}")?;
@@ -52,12 +51,6 @@ pub fn run(args: Args) -> Result<(), Failure> {
                 writeln!(out, "{id}\t{}", tokenizer.piece(id).escape_ascii())?;
             }
         }
-        out.flush()
-    };
-    match print() {
-        // Whoever read our output has seen enough.
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(e) => Err(Failure::failed(format!("cannot write the ids: {e}"))),
-        Ok(()) => Ok(()),
-    }
+        Ok(())
+    })?)
 }

@@ -9,8 +9,15 @@ pub enum FetchError {
     MalformedSource { text: String, why: String },
     #[error("malformed sha256 '{0}': 64 hexadecimal digits are needed")]
     MalformedSha256(String),
-    #[error("no folder for the cache is known: HOME is not set; set PPLX_CACHE to a folder")]
+    #[error(
+        "a download needs the cache, and no folder for it is known: HOME is not set; \
+         set PPLX_CACHE to a folder"
+    )]
     NoCacheDir,
+    #[error("interrupted")]
+    Interrupted,
+    #[error("'{}' was changed while it was being read; run again when it is complete", .0.display())]
+    Changed(PathBuf),
     #[error("{name}: '{}' does not exist and no source is given to fetch it from; \
              put the file there or add a 'source'", path.display())]
     Missing { name: String, path: PathBuf },
@@ -57,7 +64,7 @@ pub enum FetchError {
         "{url}: the connection broke {} ({why}); fetch again to resume",
         broke_at(*done, *total)
     )]
-    Interrupted {
+    Broken {
         url: String,
         done: u64,
         total: Option<u64>,

@@ -204,7 +204,7 @@ impl Download<'_> {
                 progress.end();
                 Ok(())
             }
-            Some(why) => Err(Failure::Transient(FetchError::Interrupted {
+            Some(why) => Err(Failure::Transient(FetchError::Broken {
                 url: self.url.to_owned(),
                 done,
                 total,

@@ -6,6 +6,8 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 mod error;
@@ -18,7 +20,7 @@ mod source;
 mod store;
 
 pub use error::FetchError;
-pub use hash::sha256_file;
+pub use hash::{Stamp, sha256_file, sha256_of};
 pub use progress::{Progress, Quiet, TerminalProgress};
 pub use source::{RepoKind, Source, parse_source};
 
@@ -49,83 +51,134 @@ pub enum Outcome {
 
 #[derive(Clone, Debug)]
 pub struct FetchOptions {
-    pub cache_dir: PathBuf,
+    /// None where no folder is known: then nothing is remembered, and nothing can
+    /// be downloaded.
+    pub cache_dir: Option<PathBuf>,
     /// Attempts in a row that gain (almost) nothing before a download fails.
     pub attempts: u32,
     /// Pause before the second attempt; doubled for each one after it.
     pub retry_delay: Duration,
     /// How long a server may stay silent.
     pub stall_timeout: Duration,
+    /// Raised to end hashing and downloads early, with [`FetchError::Interrupted`].
+    pub interrupt: Arc<AtomicBool>,
+    /// Trouble with the cache has been noted. Clones share it: once is enough.
+    noted: Arc<AtomicBool>,
 }
 
 impl FetchOptions {
     /// Defaults, with everything kept under `cache_dir`.
     pub fn new(cache_dir: impl Into<PathBuf>) -> Self {
         Self {
-            cache_dir: cache_dir.into(),
+            cache_dir: Some(cache_dir.into()),
             attempts: 5,
             retry_delay: Duration::from_secs(1),
             stall_timeout: Duration::from_secs(60),
+            interrupt: Arc::default(),
+            noted: Arc::default(),
         }
     }
 
     /// Defaults, with the cache in `PPLX_CACHE`, else `$XDG_CACHE_HOME/pplx`,
-    /// else `~/.cache/pplx`.
-    ///
-    /// # Errors
-    /// [`FetchError::NoCacheDir`] where none of them is known.
-    pub fn from_env() -> Result<Self, FetchError> {
+    /// else `~/.cache/pplx`; without one where none of them is known.
+    pub fn from_env() -> Self {
         let var = |name| std::env::var_os(name).filter(|v| !v.is_empty());
-        if let Some(dir) = var("PPLX_CACHE") {
-            return Ok(Self::new(dir));
-        }
         // The XDG specification says that relative paths are to be ignored.
-        let xdg = var("XDG_CACHE_HOME")
-            .map(PathBuf::from)
-            .filter(|p| p.is_absolute());
+        let xdg = || {
+            let xdg = var("XDG_CACHE_HOME").map(PathBuf::from);
+            xdg.filter(|p| p.is_absolute())
+        };
         let home = || std::env::home_dir().filter(|p| !p.as_os_str().is_empty());
-        match xdg.or_else(|| home().map(|h| h.join(".cache"))) {
-            Some(dir) => Ok(Self::new(dir.join("pplx"))),
-            None => Err(FetchError::NoCacheDir),
+        let user = || xdg().or_else(|| home().map(|h| h.join(".cache")));
+        let cache_dir = match var("PPLX_CACHE") {
+            Some(dir) => Some(PathBuf::from(dir)),
+            None => user().map(|dir| dir.join("pplx")),
+        };
+        Self {
+            cache_dir,
+            ..Self::new("")
         }
+    }
+
+    /// Where hashes are remembered.
+    fn verified(&self) -> VerifiedFiles {
+        VerifiedFiles::new(self.cache_dir.as_ref().map(|dir| dir.join("verified.json")))
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupt.load(Ordering::Relaxed)
+    }
+
+    /// # Errors
+    /// [`FetchError::Interrupted`] once the flag is raised.
+    fn check(&self) -> Result<(), FetchError> {
+        match self.is_interrupted() {
+            true => Err(FetchError::Interrupted),
+            false => Ok(()),
+        }
+    }
+
+    /// Notes that the cache cannot be written, the first time that it is called
+    /// for these options or a clone of them. Nothing but time is lost by it.
+    pub fn note_cache_trouble(&self, error: &io::Error, progress: &dyn Progress) {
+        if self.noted.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let folder = self.cache_dir.clone().unwrap_or_default();
+        progress.note(&format!(
+            "note: the cache '{}' cannot be written ({}); files are hashed and tokenized \
+             without it, which takes longer",
+            folder.display(),
+            nameless(error)
+        ));
+    }
+}
+
+/// An error without the (random) name of the temporary file that it met.
+fn nameless(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(_) => error.to_string(),
+        None => error.kind().to_string(),
     }
 }
 
 /// The sha256 of a file, remembered in the cache while the file stays the same.
+/// A cache that cannot be written is noted; the file is hashed all the same.
 ///
 /// # Errors
-/// A file or a cache folder that cannot be read.
+/// A file that cannot be read or is being written, or an interrupt.
 pub fn remembered_sha256(
     path: &Path,
     options: &FetchOptions,
     progress: &dyn Progress,
 ) -> Result<String, FetchError> {
-    let store = Store::new(&options.cache_dir)?;
-    VerifiedFiles::new(store.verified_file())
-        .sha256(path, &format!("hash {}", path.display()), progress)
-        .map_err(|e| FetchError::io("read", path, e))
+    Ok(remembered_sha256_with_stamp(path, options, progress)?.0)
+}
+
+/// [`remembered_sha256`], and the stamp of the file that has it: as long as the
+/// file has this stamp, and it is settled, its content has this hash.
+///
+/// # Errors
+/// As [`remembered_sha256`].
+pub fn remembered_sha256_with_stamp(
+    path: &Path,
+    options: &FetchOptions,
+    progress: &dyn Progress,
+) -> Result<(String, Stamp), FetchError> {
+    let label = format!("hash {}", path.display());
+    options.verified().sha256(path, &label, options, progress)
 }
 
 /// The sha256 of a model in one or several files: that of its file, or that of
 /// the list of its parts' hashes, one a line. (Each part's is remembered, which a
 /// hash of all bytes in a row would not allow.)
-///
-/// # Errors
-/// As [`remembered_sha256`].
-pub fn remembered_sha256_of_parts(
-    paths: &[PathBuf],
-    options: &FetchOptions,
-    progress: &dyn Progress,
-) -> Result<String, FetchError> {
-    if let [path] = paths {
-        return remembered_sha256(path, options, progress);
+pub fn sha256_of_parts<'h>(parts: impl ExactSizeIterator<Item = &'h str>) -> String {
+    let n = parts.len();
+    let list: String = parts.map(|sha256| format!("{sha256}\n")).collect();
+    match n {
+        1 => list.trim_end().to_owned(),
+        _ => hash::sha256_bytes(list.as_bytes()),
     }
-    let mut list = String::new();
-    for path in paths {
-        list += &remembered_sha256(path, options, progress)?;
-        list.push('\n');
-    }
-    Ok(hash::sha256_bytes(list.as_bytes()))
 }
 
 /// Makes sure that the artifact is at its path, fetching it where it is not.
@@ -149,8 +202,8 @@ pub fn ensure(
         .map(|s| parse_source(s))
         .collect::<Result<Vec<_>, _>>()?;
     let wanted = artifact.sha256.map(Sha256Hex::parse).transpose()?;
-    let store = Store::new(&options.cache_dir)?;
-    let verified = VerifiedFiles::new(store.verified_file());
+    let store = Store::new(options.cache_dir.as_deref().ok_or(FetchError::NoCacheDir)?)?;
+    let verified = options.verified();
     let job = Job {
         artifact,
         wanted,
@@ -271,9 +324,10 @@ impl Job<'_> {
 
     fn sha256(&self, path: &Path) -> Result<String, FetchError> {
         let label = format!("verify {}", self.artifact.name);
-        self.verified
-            .sha256(path, &label, self.progress)
-            .map_err(|e| FetchError::io("read", path, e))
+        let hashed = self
+            .verified
+            .sha256(path, &label, self.options, self.progress);
+        Ok(hashed?.0)
     }
 
     /// All parts, joined; the file lies in the workspace.
@@ -340,8 +394,7 @@ impl Job<'_> {
         workspace: &Workspace,
     ) -> Result<PathBuf, FetchError> {
         let label = format!("verify {}", self.artifact.name);
-        let found = hash::sha256_with_progress(file, &label, self.progress)
-            .map_err(|e| FetchError::io("read", file, e))?;
+        let (found, _) = hash::sha256_and_stamp(file, &label, self.options, self.progress)?;
         let blob = self.store.blob(&found);
         std::fs::rename(file, &blob).map_err(|e| FetchError::io("rename", file, e))?;
         if found == wanted.as_str() {

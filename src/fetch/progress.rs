@@ -1,10 +1,11 @@
 //! How a fetch tells how far it is.
 
-use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+
+use crate::say;
 
 /// Receives the progress of one transfer (or one verification) after another.
 pub trait Progress: Sync {
@@ -56,7 +57,7 @@ impl TerminalProgress {
 
 impl Progress for TerminalProgress {
     fn begin(&self, label: &str, total: Option<u64>) {
-        let bar = std::io::stderr().is_terminal().then(|| {
+        let bar = say::has_bars().then(|| {
             let template = match total {
                 Some(_) => "{msg} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} ({eta})",
                 None => "{msg} {spinner} {bytes} {bytes_per_sec}",
@@ -67,8 +68,9 @@ impl Progress for TerminalProgress {
             };
             let style = ProgressStyle::with_template(template);
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-            bar.set_message(label.to_owned());
-            bar
+            // Half of the line is for the bar.
+            bar.set_message(say::shortened(label, say::columns() / 2));
+            say::bars().add(bar)
         });
         let previous = self.current().replace(Current {
             label: label.to_owned(),
@@ -92,8 +94,11 @@ impl Progress for TerminalProgress {
             current.last_line = Instant::now();
             let label = &current.label;
             match current.total {
-                Some(total) => eprintln!("{label}: {} of {}", HumanBytes(done), HumanBytes(total)),
-                None => eprintln!("{label}: {}", HumanBytes(done)),
+                Some(total) => {
+                    let (done, total) = (HumanBytes(done), HumanBytes(total));
+                    say::message(format!("{label}: {done} of {total}"));
+                }
+                None => say::message(format!("{label}: {}", HumanBytes(done))),
             }
         }
     }
@@ -105,10 +110,7 @@ impl Progress for TerminalProgress {
     }
 
     fn note(&self, message: &str) {
-        match self.current().as_ref().and_then(|c| c.bar.as_ref()) {
-            Some(bar) => bar.suspend(|| eprintln!("{message}")),
-            None => eprintln!("{message}"),
-        }
+        say::message(message);
     }
 }
 

@@ -12,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::FetchError;
+use crate::files::{self, NewFile};
 
 pub(super) struct Store {
     root: PathBuf,
@@ -35,10 +36,6 @@ impl Store {
     /// Where the content with this hash lies, if it is there.
     pub fn blob(&self, sha256: &str) -> PathBuf {
         self.root.join("blobs").join(sha256)
-    }
-
-    pub fn verified_file(&self) -> PathBuf {
-        self.root.join("verified.json")
     }
 
     /// Waits for the lock of `key`; `waiting` is called once if that takes time.
@@ -106,13 +103,12 @@ impl Workspace {
 /// # Errors
 /// An [`FetchError::Io`] of the kind `AlreadyExists` where `to` exists.
 pub(super) fn place(from: &Path, to: &Path) -> Result<(), FetchError> {
-    let folder = match to.parent() {
-        Some(p) if !p.as_os_str().is_empty() => p,
-        _ => Path::new("."),
-    };
+    let folder = files::folder_of(to);
     create_dir_all(folder)?;
     match fs::hard_link(from, to) {
-        Ok(()) => return Ok(()),
+        Ok(()) => {
+            return files::sync_folder(folder).map_err(|e| FetchError::io("write", folder, e));
+        }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             return Err(FetchError::io("create", to, e));
         }
@@ -120,25 +116,11 @@ pub(super) fn place(from: &Path, to: &Path) -> Result<(), FetchError> {
         Err(_) => {}
     }
     let error = |e| FetchError::io("write", to, e);
-    let mut temp = temporary_in(folder).map_err(error)?;
+    let mut file = NewFile::create(to).map_err(error)?;
     let mut source = File::open(from).map_err(|e| FetchError::io("open", from, e))?;
-    io::copy(&mut source, temp.as_file_mut()).map_err(error)?;
-    temp.as_file().sync_all().map_err(error)?;
-    temp.persist_noclobber(to)
-        .map_err(|e| FetchError::io("create", to, e.error))?;
-    Ok(())
-}
-
-/// A temporary file with the permissions of an ordinary one.
-fn temporary_in(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".pplx-fetch-");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(fs::Permissions::from_mode(0o666));
-    }
-    builder.tempfile_in(folder)
+    io::copy(&mut source, &mut file).map_err(error)?;
+    file.finish_new()
+        .map_err(|e| FetchError::io("create", to, e))
 }
 
 fn create_dir_all(folder: &Path) -> Result<(), FetchError> {

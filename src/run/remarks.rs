@@ -104,9 +104,8 @@ fn is_never_zero(t: &TensorInfo) -> bool {
 
 fn unheeded_window(loaded: &LoadedModel, settings: &Settings) -> Option<String> {
     let window = loaded.model.unheeded_window?;
-    (settings.geometry.n_ctx > window).then(|| {
-        format!("the model's sliding window of {window} is not applied, as in llama.cpp")
-    })
+    (settings.geometry.n_ctx > window)
+        .then(|| format!("the model's sliding window of {window} is not applied, as in llama.cpp"))
 }
 
 fn absent_blocks(loaded: &LoadedModel) -> Option<String> {

@@ -6,6 +6,7 @@ mod declarations;
 mod documentation;
 mod features;
 mod fixtures;
+mod golden;
 mod invariance;
 mod off;
 mod reference;

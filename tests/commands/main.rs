@@ -1,12 +1,16 @@
 //! `pplx run`, `score` and `inspect` as a user types them, on models that the
 //! tests make: files, figures, messages and exit codes.
 
+mod changed;
 mod inspect;
+mod kept;
 mod kld;
 mod noise;
 mod project;
+mod remarks;
 mod run;
 mod score;
 mod split;
 #[path = "../support/mod.rs"]
 mod support;
+mod tables;

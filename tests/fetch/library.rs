@@ -177,7 +177,7 @@ fn a_complete_part_of_a_fetch_that_died_is_not_downloaded_again() {
     let server = file_server(body.clone(), "\"a\"");
     let place = Place::new();
     let sources = [server.url("/m.gguf")];
-    let work = place.options.cache_dir.join("partial").join(&hash);
+    let work = place.cache().join("partial").join(&hash);
     std::fs::create_dir_all(&work).unwrap();
     std::fs::write(work.join("0.part"), &body).unwrap();
     let resume = format!("{{\"url\":\"{}\",\"validator\":\"\\\"a\\\"\"}}", sources[0]);

@@ -75,12 +75,16 @@ impl Place {
         std::fs::read(&self.path).unwrap()
     }
 
+    fn cache(&self) -> PathBuf {
+        self.dir.path().join("cache")
+    }
+
     fn blob(&self, hash: &str) -> PathBuf {
-        self.options.cache_dir.join("blobs").join(hash)
+        self.cache().join("blobs").join(hash)
     }
 
     fn assert_nothing_unfinished(&self) {
-        let partial = self.options.cache_dir.join("partial");
+        let partial = self.cache().join("partial");
         assert_eq!(std::fs::read_dir(partial).unwrap().count(), 0);
         let beside = self.path.parent().unwrap();
         assert_eq!(std::fs::read_dir(beside).unwrap().count(), 1);

@@ -6,7 +6,7 @@ use crate::skip::skip;
 fn pplx(place: &Place, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pplx"));
     command.arg("fetch").args(args).arg("-o").arg(&place.path);
-    command.env("PPLX_CACHE", &place.options.cache_dir);
+    command.env("PPLX_CACHE", place.cache());
     for name in [
         "HF_ENDPOINT",
         "HF_TOKEN",
@@ -90,7 +90,7 @@ fn the_models_and_corpora_of_an_experiment_are_fetched() {
     let run = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pplx"));
         command.arg("fetch").arg(&file);
-        command.env("PPLX_CACHE", &place.options.cache_dir);
+        command.env("PPLX_CACHE", place.cache());
         finish(command)
     };
     // The first request is refused.
@@ -109,7 +109,7 @@ fn the_models_and_corpora_of_an_experiment_are_fetched() {
     // A source by itself, without a place to put it, is a usage error.
     let mut command = Command::new(env!("CARGO_BIN_EXE_pplx"));
     command.arg("fetch").arg(&a);
-    command.env("PPLX_CACHE", &place.options.cache_dir);
+    command.env("PPLX_CACHE", place.cache());
     let (code, _, err) = finish(command);
     assert_eq!(code, Some(2));
     assert!(err.contains("--output PATH"), "{err}");
