@@ -17,7 +17,7 @@ use crate::experiment::{self, DeviceName, PlacementParts};
 use crate::files;
 use crate::plan::{Machine, Resolution, Subject};
 use crate::results::render;
-use crate::run::{LoadedModel, Measurement, Settings, measure, model_type};
+use crate::run::{LoadedModel, Measurement, Settings, measure, model_type, remarks};
 use crate::say;
 use crate::tokenizer;
 
@@ -249,6 +249,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         settings: &settings,
         gpu: resolution.gpu.as_deref(),
         m: &m,
+        notes: remarks(&loaded, &tokens, &settings),
     };
     let out = match args.json {
         true => report.json(),
@@ -366,6 +367,7 @@ struct Report<'a> {
     settings: &'a Settings,
     gpu: Option<&'a str>,
     m: &'a Measurement,
+    notes: Vec<String>,
 }
 
 impl Report<'_> {
@@ -426,6 +428,9 @@ impl Report<'_> {
         if let Some(clustered) = f.ppl_err_clustered {
             out += &format!("error     +/- {clustered:.5} with tokens correlated within windows\n");
         }
+        for note in &self.notes {
+            out += &format!("note      {note}\n");
+        }
         out += &format!(
             "\nFinal estimate: PPL = {}\n",
             render::ppl(f.ppl, f.ppl_err)
@@ -459,6 +464,7 @@ impl Report<'_> {
             "ppl_err": m.figures.ppl_err,
             "ppl_err_clustered": m.figures.ppl_err_clustered,
             "bits_per_byte": m.figures.bits_per_byte,
+            "notes": self.notes,
             "threads": self.loaded.cpu.n_threads(),
             "tokens_per_s": m.evaluated as f64 / m.seconds,
         });
