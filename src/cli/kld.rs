@@ -220,6 +220,7 @@ fn save(path: &Path, args: &Args, model: &Input, settings: Settings) -> Result<S
 fn compare(path: &Path, args: &Args, model: &Input, settings: Settings) -> Result<String, Failure> {
     if BaseFile::is_one(path).map_err(Failure::usage)? {
         let mut base = BaseFile::open(path).map_err(Failure::usage)?;
+        let note = base.note();
         let checked = check_stored(base.info(), &model.tokens, &settings);
         let settings = Settings {
             limits: Limits {
@@ -233,7 +234,7 @@ fn compare(path: &Path, args: &Args, model: &Input, settings: Settings) -> Resul
             path,
             args,
             (model, settings, &control),
-            BaseInput::Stored(base.rows()),
+            (BaseInput::Stored(base.rows()), note),
         );
     }
     let base = Input::open(path, args)?;
@@ -244,10 +245,13 @@ fn compare(path: &Path, args: &Args, model: &Input, settings: Settings) -> Resul
         path,
         args,
         (model, settings, &control),
-        BaseInput::Model {
-            loaded: &base.loaded,
-            placement: settings.placement,
-        },
+        (
+            BaseInput::Model {
+                loaded: &base.loaded,
+                placement: settings.placement,
+            },
+            None,
+        ),
     )
 }
 
@@ -259,7 +263,7 @@ fn report(
     path: &Path,
     args: &Args,
     (model, settings, control): (&Input, Settings, &Control),
-    base: BaseInput,
+    (base, note): (BaseInput, Option<&str>),
 ) -> Result<String, Failure> {
     let (m, tokens) = measured(&args.model, control, |observe| {
         measure_against(
@@ -276,7 +280,7 @@ fn report(
         NoKldFigures::Overflow(_) => Failure::failed(e),
     })?;
     if args.json {
-        let mut value = kld_format::json(&figures);
+        let mut value = kld_format::json(&figures, note);
         value["engine"] = engine(None).into();
         value["model"] = args.model.display().to_string().into();
         value["base"] = path.display().to_string().into();
@@ -295,7 +299,7 @@ fn report(
         settings.geometry.mode,
         m.scored,
         m.windows.len(),
-        kld_format::text(&figures)
+        kld_format::text(&figures, note)
     ))
 }
 
