@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Failure;
 use super::gate::{GateArgs, notes};
+use super::{Failure, outputs};
 use crate::report::Report;
 use crate::results::markdown::too_long_note;
 use crate::results::noise::NoiseFloor;
@@ -37,6 +37,9 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
+    for path in args.output.iter().chain(&args.markdown) {
+        outputs::check(path)?;
+    }
     let gate = args.gate.gate()?;
     let judged = !gate.is_empty() || args.gate.has_noise();
     if args.base.is_none() && judged {

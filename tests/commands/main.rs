@@ -7,6 +7,7 @@ mod kept;
 mod kld;
 mod noise;
 mod project;
+mod remarks;
 mod run;
 mod score;
 mod split;
