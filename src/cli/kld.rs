@@ -231,6 +231,7 @@ fn compare(
 ) -> Result<String, Failure> {
     if BaseFile::is_one(path).map_err(Failure::usage)? {
         let mut base = BaseFile::open(path).map_err(Failure::usage)?;
+        let note = base.note();
         let checked = check_stored(base.info(), &model.tokens, &settings);
         let settings = Settings {
             limits: Limits {
@@ -244,7 +245,7 @@ fn compare(
             path,
             args,
             (model, settings, &control),
-            BaseInput::Stored(base.rows()),
+            (BaseInput::Stored(base.rows()), note),
         );
     }
     let base = Input::open(path, text, args)?;
@@ -255,10 +256,13 @@ fn compare(
         path,
         args,
         (model, settings, &control),
-        BaseInput::Model {
-            loaded: &base.loaded,
-            placement: settings.placement,
-        },
+        (
+            BaseInput::Model {
+                loaded: &base.loaded,
+                placement: settings.placement,
+            },
+            None,
+        ),
     )
 }
 
@@ -270,7 +274,7 @@ fn report(
     path: &Path,
     args: &Args,
     (model, settings, control): (&Input, Settings, &Control),
-    base: BaseInput,
+    (base, note): (BaseInput, Option<&str>),
 ) -> Result<String, Failure> {
     let (m, tokens) = measured(&args.model, control, |observe| {
         measure_against(
@@ -287,7 +291,7 @@ fn report(
         NoKldFigures::Overflow(_) => Failure::failed(e),
     })?;
     if args.json {
-        let mut value = kld_format::json(&figures);
+        let mut value = kld_format::json(&figures, note);
         value["engine"] = engine(None).into();
         value["model"] = args.model.display().to_string().into();
         value["base"] = path.display().to_string().into();
@@ -306,7 +310,7 @@ fn report(
         settings.geometry.mode,
         m.scored,
         m.windows.len(),
-        kld_format::text(&figures)
+        kld_format::text(&figures, note)
     ))
 }
 
