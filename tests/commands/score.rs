@@ -208,7 +208,7 @@ fn usage_errors() {
         ),
         (&["--bos", "--no-bos"], "cannot be used with"),
         (&["--tokens-file", "c/t.txt"], "cannot be used with"),
-        (&["--stride", "0"], "stride 0 would never move"),
+        (&["--stride", "0"], "'--stride <N>': must be at least 1"),
         (
             &["--stride", "33"],
             "stride 33 is larger than the context 32",
