@@ -7,15 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
-
 use super::signals;
 use crate::backend::Interrupt;
 use crate::fetch::{Progress, TerminalProgress};
 use crate::plan::RunSpec;
 use crate::results::{Outcome, ResultRow, render};
 use crate::run::{Observation, Reporter, RerunReporter};
-use crate::say;
+use crate::say::{self, Foot, bar, clock};
 
 /// Between two drawings.
 const DRAW_INTERVAL: Duration = Duration::from_millis(200);
@@ -143,8 +141,7 @@ impl Measuring {
     fn line(&self, columns: usize) -> String {
         let mut line = String::from("  ");
         if self.seen.is_some() && columns >= 60 {
-            let full = (self.share() * BAR_COLUMNS as f64) as usize;
-            line += &bar(full, BAR_COLUMNS);
+            line += &bar(self.share(), BAR_COLUMNS);
         }
         for (i, part) in self.parts().iter().enumerate() {
             let gap = if i == 0 { " " } else { "  " };
@@ -154,25 +151,6 @@ impl Measuring {
             }
         }
         say::shortened(&line, columns)
-    }
-}
-
-/// `[====>   ]`
-fn bar(full: usize, columns: usize) -> String {
-    let full = full.min(columns);
-    let head = usize::from(full < columns);
-    let rest = columns - full - head;
-    let (done, head, rest) = ("=".repeat(full), ">".repeat(head), " ".repeat(rest));
-    format!("[{done}{head}{rest}]")
-}
-
-/// `1:02:03`, or `2:03`.
-fn clock(time: Duration) -> String {
-    let s = time.as_secs();
-    let (h, m, s) = (s / 3600, s / 60 % 60, s % 60);
-    match h {
-        0 => format!("{m}:{s:02}"),
-        h => format!("{h}:{m:02}:{s:02}"),
     }
 }
 
@@ -191,22 +169,17 @@ trait Shown: Send + 'static {
 
 struct Live<S> {
     state: Arc<Mutex<S>>,
-    bar: Option<ProgressBar>,
+    foot: Option<Arc<Foot>>,
     ended: Sender<()>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl<S: Shown> Live<S> {
     fn new(state: S) -> Self {
-        let bar = say::has_bars().then(|| {
-            let bar = ProgressBar::new_spinner();
-            let style = ProgressStyle::with_template("{msg}");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-            say::bars().add(bar)
-        });
+        let foot = say::has_bars().then(|| Arc::new(Foot::new()));
         let state = Arc::new(Mutex::new(state));
         let (ended, end) = mpsc::channel();
-        let (shown, drawn) = (state.clone(), bar.clone());
+        let (shown, drawn) = (state.clone(), foot.clone());
         let show = move || {
             let every = match drawn {
                 Some(_) => DRAW_INTERVAL,
@@ -214,7 +187,7 @@ impl<S: Shown> Live<S> {
             };
             while end.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 match &drawn {
-                    Some(bar) => draw(bar, &shown),
+                    Some(foot) => draw(foot, &shown),
                     None => {
                         let line = lock(&shown).plain();
                         line.into_iter().for_each(say::message);
@@ -226,7 +199,7 @@ impl<S: Shown> Live<S> {
             // Without a thread nothing moves between two observations.
             thread: start(show).ok(),
             state,
-            bar,
+            foot,
             ended,
         };
         live.draw();
@@ -240,8 +213,8 @@ impl<S: Shown> Live<S> {
     }
 
     fn draw(&self) {
-        if let Some(bar) = &self.bar {
-            draw(bar, &self.state);
+        if let Some(foot) = &self.foot {
+            draw(foot, &self.state);
         }
     }
 }
@@ -255,10 +228,9 @@ fn lock<S>(state: &Mutex<S>) -> MutexGuard<'_, S> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn draw<S: Shown>(bar: &ProgressBar, state: &Mutex<S>) {
+fn draw<S: Shown>(foot: &Foot, state: &Mutex<S>) {
     let lines = lock(state).lines(say::columns());
-    bar.set_message(lines.join("\n"));
-    bar.tick();
+    foot.set(lines);
 }
 
 impl<S> Drop for Live<S> {
@@ -266,9 +238,6 @@ impl<S> Drop for Live<S> {
         let _ = self.ended.send(());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
-        }
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
         }
     }
 }
@@ -609,15 +578,5 @@ mod tests {
         (s.measured, s.took) = (0, 0.0);
         assert_eq!(s.left(), None);
         assert_eq!(s.lines(79), ["1/3 runs, 0:00"]);
-    }
-
-    #[test]
-    fn times() {
-        let of = |s| clock(Duration::from_secs(s));
-        assert_eq!(
-            [of(0), of(59), of(61), of(3723)],
-            ["0:00", "0:59", "1:01", "1:02:03"]
-        );
-        assert_eq!(clock(seconds(f64::INFINITY)).split(':').count(), 3);
     }
 }

@@ -2,6 +2,8 @@
 //! tests make: files, figures, messages and exit codes.
 
 mod changed;
+#[cfg(unix)]
+mod endings;
 mod inspect;
 mod kept;
 mod kld;
