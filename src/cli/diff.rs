@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use super::Failure;
-use super::gate::GateArgs;
+use super::gate::{GateArgs, notes};
 use crate::results::diff::{Diff, Side};
 use crate::say;
 
@@ -47,6 +47,8 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let noise = args.gate.noise(&args.a)?;
     let a = Side::load(&args.a).map_err(Failure::usage)?;
     let b = Side::load(&args.b).map_err(Failure::usage)?;
+    let of_tables = [&a, &b].into_iter().flat_map(|side| side.notes());
+    notes(of_tables.map(String::as_str).chain(noise.note()));
     let diff = Diff::new(&a, &b, gate, &noise);
     let bytes = match args.format {
         Format::Text => diff.to_text(args.details).into_bytes(),

@@ -1,5 +1,7 @@
 //! The bounds that comparing verbs share.
 
+use std::collections::BTreeSet;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::Failure;
@@ -63,6 +65,14 @@ impl GateArgs {
     /// Whether noise floors are given.
     pub fn has_noise(&self) -> bool {
         self.noise_floor.is_some() || self.noise.is_some()
+    }
+}
+
+/// Says what is to be known of the tables that were read, each thing once.
+pub fn notes<'a>(notes: impl Iterator<Item = &'a str>) {
+    for note in notes.collect::<BTreeSet<_>>() {
+        // A message that nobody reads changes no verdict.
+        let _ = writeln!(io::stderr(), "pplx: note: {note}");
     }
 }
 

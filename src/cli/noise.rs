@@ -6,7 +6,7 @@ use super::control::ControlArgs;
 use super::inputs::planned;
 use super::progress::RerunProgress;
 use super::tables::{TableArgs, failure};
-use super::{Failure, signals};
+use super::{Failure, signals, values};
 use crate::results::TablePaths;
 use crate::run::Calibrate;
 use crate::say;
@@ -37,7 +37,7 @@ pub struct Args {
     tables: TableArgs,
 
     /// Worker threads; 0 takes every core. Never changes a number.
-    #[arg(long, short, value_name = "N", default_value_t = 0)]
+    #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = values::threads())]
     threads: usize,
 
     #[command(flatten)]

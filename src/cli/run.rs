@@ -7,6 +7,7 @@ use super::control::ControlArgs;
 use super::inputs::planned;
 use super::progress::{SweepProgress, interrupted};
 use super::tables::{TableArgs, failure};
+use super::values;
 use crate::plan::{Estimate, RunSpec, assumed_gflops};
 use crate::results::{TablePaths, kld_format, render};
 use crate::run::Sweep;
@@ -37,12 +38,12 @@ pub struct Args {
     tables: TableArgs,
 
     /// Worker threads; 0 takes every core. Never changes a number.
-    #[arg(long, short, value_name = "N", default_value_t = 0)]
+    #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = values::threads())]
     threads: usize,
 
     /// Windows evaluated together; chosen for speed by default. Never changes a
     /// number.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::count())]
     batch: Option<usize>,
 
     #[command(flatten)]

@@ -104,6 +104,13 @@ impl Report {
             sections,
         })
     }
+
+    /// What was ignored of files that a newer pplx has written, one note a file.
+    pub fn notes(&self) -> impl Iterator<Item = &str> {
+        let tables = self.sections.iter().map(|s| &s.tables);
+        let notes = self.base.iter().chain(tables).flat_map(Tables::notes);
+        notes.map(String::as_str)
+    }
 }
 
 impl Section {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use super::csv_file::{self, Columns, CsvError};
+use super::csv_file::{self, Columns, CsvError, Line};
 use super::kld_row::KldRow;
 use super::record::RecordFolder;
 use super::row::{ResultRow, TimingRow, WindowRow};
@@ -20,6 +21,10 @@ pub(super) type Windows = BTreeMap<String, Vec<WindowRow>>;
 pub enum ResultsError {
     #[error(transparent)]
     Csv(#[from] CsvError),
+    #[error(
+        "{note}; writing the table would lose them: use the newer pplx, or another results folder"
+    )]
+    Newer { note: String },
     #[error("the result of run '{key}' cannot be recorded: {problem}")]
     Row { key: String, problem: String },
     #[error(
@@ -102,6 +107,7 @@ pub struct Tables {
     windows: Windows,
     timing: BTreeMap<String, TimingRow>,
     kld: BTreeMap<String, KldRow>,
+    notes: Vec<String>,
 }
 
 impl Tables {
@@ -118,6 +124,7 @@ impl Tables {
             windows: Windows::new(),
             timing: BTreeMap::new(),
             kld: BTreeMap::new(),
+            notes: Vec::new(),
         }
     }
 
@@ -138,7 +145,8 @@ impl Tables {
     fn read(paths: TablePaths) -> Result<Self, ResultsError> {
         let mut t = Self::empty(paths);
         let table = &t.paths.table;
-        for (line, row) in read_rows(table)? {
+        let notes = &mut t.notes;
+        for (line, row) in read_rows(table, notes)? {
             row.check()
                 .map_err(|problem| CsvError::malformed(table, line, problem))?;
             if let Some(old) = t.rows.insert(row.key.clone(), row) {
@@ -146,7 +154,7 @@ impl Tables {
                 return Err(CsvError::malformed(table, line, problem).into());
             }
         }
-        t.windows = read_windows(&t.paths.windows)?.unwrap_or_default();
+        t.windows = read_windows(&t.paths.windows, notes)?.unwrap_or_default();
         // An interrupted save may leave windows whose row was not written yet;
         // that run has no number and will be run again.
         t.windows
@@ -161,11 +169,11 @@ impl Tables {
                     problem,
                 })?;
         }
-        for line in csv_file::read_if_exists::<TimingRecord>(&t.paths.timing)?.unwrap_or_default() {
+        for line in read_lines::<TimingRecord>(&t.paths.timing, notes)?.unwrap_or_default() {
             let (key, row) = line.record.into_row();
             t.timing.insert(key, row);
         }
-        for line in csv_file::read_if_exists::<KldRecord>(&t.paths.kld)?.unwrap_or_default() {
+        for line in read_lines::<KldRecord>(&t.paths.kld, notes)?.unwrap_or_default() {
             let row = KldRow::from_record(line.record)
                 .map_err(|problem| CsvError::malformed(&t.paths.kld, line.line, problem))?;
             if let Some(old) = t.kld.insert(row.key.clone(), row) {
@@ -176,7 +184,12 @@ impl Tables {
         Ok(t)
     }
 
-    /// [`load`](Self::load), or empty tables where there is no `dir/name.csv` yet.
+    /// [`load`](Self::load), or empty tables where there is no `dir/name.csv` yet. The
+    /// tables are to be written again.
+    ///
+    /// # Errors
+    /// Those of [`load`](Self::load), and columns that only a newer pplx knows: what is
+    /// in them would be lost.
     pub fn load_or_new(dir: &Path, name: &str) -> Result<Self, ResultsError> {
         match Self::load(dir, name) {
             Err(ResultsError::Csv(CsvError::Read { source, .. }))
@@ -184,8 +197,17 @@ impl Tables {
             {
                 Ok(Self::new(dir, name))
             }
+            Ok(t) => match t.notes.first() {
+                None => Ok(t),
+                Some(note) => Err(ResultsError::Newer { note: note.clone() }),
+            },
             other => other,
         }
+    }
+
+    /// What was ignored of files that a newer pplx has written, one note a file.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Sets the row of a run, with its windows (none unless it ended well) and
@@ -316,10 +338,29 @@ where
     Ok(csv_file::write_atomic(path, &bytes)?)
 }
 
+/// The lines of a file, in order, and what is to be said of it; `None` where there is no
+/// such file.
+fn read_lines<T>(path: &Path, notes: &mut Vec<String>) -> Result<Option<Vec<Line<T>>>, CsvError>
+where
+    T: Columns + DeserializeOwned,
+{
+    let contents = csv_file::read_if_exists::<T>(path)?;
+    Ok(contents.map(|c| {
+        notes.extend(c.note);
+        c.lines
+    }))
+}
+
 /// The rows of a table with their lines, in file order. Only their syntax is
 /// checked.
-pub(super) fn read_rows(path: &Path) -> Result<Vec<(u64, ResultRow)>, CsvError> {
-    csv_file::read::<ResultRecord>(path)?
+pub(super) fn read_rows(
+    path: &Path,
+    notes: &mut Vec<String>,
+) -> Result<Vec<(u64, ResultRow)>, CsvError> {
+    let contents = csv_file::read::<ResultRecord>(path)?;
+    notes.extend(contents.note);
+    contents
+        .lines
         .into_iter()
         .map(|l| match l.record.into_row() {
             Ok(row) => Ok((l.line, row)),
@@ -329,8 +370,11 @@ pub(super) fn read_rows(path: &Path) -> Result<Vec<(u64, ResultRow)>, CsvError> 
 }
 
 /// The windows of each run, in file order; `None` where there is no such file.
-pub(super) fn read_windows(path: &Path) -> Result<Option<Windows>, CsvError> {
-    let Some(lines) = csv_file::read_if_exists::<WindowRecord>(path)? else {
+pub(super) fn read_windows(
+    path: &Path,
+    notes: &mut Vec<String>,
+) -> Result<Option<Windows>, CsvError> {
+    let Some(lines) = read_lines::<WindowRecord>(path, notes)? else {
         return Ok(None);
     };
     let mut out = Windows::new();

@@ -127,7 +127,7 @@ pub const REFUSALS: &[Refusal] = &[
         "an attention scale that llama.cpp would not apply",
         "llama",
         |t| t.set("attention.scale", Value::F32(0.5)),
-        "metadata key 'llama.attention.scale' is 0.5: only the usual 0.35355338 is known to this architecture",
+        "metadata key 'llama.attention.scale' is 0.5: architecture 'llama' has no such thing, so scoring it would leave something out",
     ),
     refusal(
         "half of the temperature tuning",

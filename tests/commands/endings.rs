@@ -423,7 +423,7 @@ fn what_names_and_metadata_bring_along_is_shown_and_not_obeyed() {
             .pplx(&["inspect", "m/evil.gguf", "--metadata"])
             .good(),
     );
-    let evil = Tiny::llama().set_raw("general.architecture", value);
+    let evil = Tiny::llama().tokenizer("model", value);
     evil.write(project.path("m/evil.gguf"));
     clean(
         &project

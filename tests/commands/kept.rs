@@ -172,6 +172,7 @@ fn only_measures_a_part_and_leaves_the_rest() {
 #[test]
 fn a_table_that_cannot_be_read_is_not_overwritten() {
     let project = project();
+    std::fs::create_dir(project.path("results")).unwrap();
     project.write(TABLES[0], "not,a,table\n");
     project.pplx(&["run", FILE]).bad(2);
     assert_eq!(project.read(TABLES[0]), "not,a,table\n");

@@ -180,7 +180,7 @@ fn an_experiment_compares_with_its_base() {
         line.insert("status".to_owned(), "failed: so".to_owned());
         true
     });
-    let error = run(&["--resume"]).bad(1);
+    let error = run(&["--resume"]).bad(2);
     let want = "x.kld.csv:2: column 'kld' holds a number, but the status is 'failed: so'";
     assert!(error.contains(want), "{error}");
 }

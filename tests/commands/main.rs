@@ -9,8 +9,10 @@ mod kept;
 mod kld;
 mod noise;
 mod project;
+mod remarks;
 mod run;
 mod score;
 mod split;
 #[path = "../support/mod.rs"]
 mod support;
+mod tables;

@@ -12,6 +12,8 @@ use sha2::{Digest, Sha256};
 mod http_server;
 mod library;
 mod program;
+#[path = "../support/skip.rs"]
+mod skip;
 
 use http_server::{Reply, Request, Server, serve};
 

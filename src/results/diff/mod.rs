@@ -30,6 +30,7 @@ pub struct Side {
     rows: BTreeMap<String, Vec<ResultRow>>,
     windows: Option<Windows>,
     records: RecordFolder,
+    notes: Vec<String>,
 }
 
 impl Side {
@@ -40,16 +41,23 @@ impl Side {
     /// An unreadable or malformed file, with file and line.
     pub fn load(path: &Path) -> Result<Self, CsvError> {
         let mut rows = BTreeMap::<String, Vec<ResultRow>>::new();
-        for (_, row) in read_rows(path)? {
+        let mut notes = Vec::new();
+        for (_, row) in read_rows(path, &mut notes)? {
             rows.entry(row.key.clone()).or_default().push(row);
         }
         let paths = TablePaths::beside(path);
         Ok(Side {
             path: path.to_owned(),
             rows,
-            windows: read_windows(&paths.windows)?,
+            windows: read_windows(&paths.windows, &mut notes)?,
             records: paths.records,
+            notes,
         })
+    }
+
+    /// What was ignored of files that a newer pplx has written, one note a file.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// The row of a run and its figures, if they are fit to be compared.

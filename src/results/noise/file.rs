@@ -1,5 +1,6 @@
 //! `NAME.noise.csv`: strict reading, the same bytes for the same figures.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{Calibration, Component, NoiseRow, RunNoise, Shift, Subject};
@@ -22,12 +23,27 @@ impl Calibration {
         lines.map(|lines| Self::of_lines(path, lines)).transpose()
     }
 
-    fn of_lines(path: &Path, lines: Vec<csv_file::Line<NoiseRecord>>) -> Result<Self, CsvError> {
+    fn of_lines(path: &Path, contents: csv_file::Contents<NoiseRecord>) -> Result<Self, CsvError> {
         let mut calibration = Self::new(path);
-        for csv_file::Line { line, record } in lines {
+        calibration.note = contents.note;
+        // The last line of each run, with the number of rows that it claims.
+        let mut claims = BTreeMap::new();
+        for csv_file::Line { line, record } in contents.lines {
+            claims.insert(record.key.clone(), (line, record.rows));
             calibration
                 .add(record)
                 .map_err(|problem| CsvError::malformed(path, line, problem))?;
+        }
+        for (key, (line, claimed)) in claims {
+            let rows = calibration.runs.get(&key).map_or(0, |run| run.rows.len());
+            // Tables of schema v1.0 claim nothing.
+            if let Some(claimed) = claimed.filter(|n| *n != rows) {
+                let problem = format!(
+                    "run '{key}' has {claimed} rows, {rows} are here; without the others its noise \
+                     floor is another"
+                );
+                return Err(CsvError::malformed(path, line, problem));
+            }
         }
         Ok(calibration)
     }
@@ -59,7 +75,7 @@ impl Calibration {
     pub fn save(&self) -> Result<(), CsvError> {
         let records = self.runs().flat_map(|(key, run)| {
             let rows = run.rows.iter();
-            rows.map(move |row| NoiseRecord::new(key, &run.subject, row))
+            rows.map(move |row| NoiseRecord::new(key, run, row))
         });
         let bytes = csv_file::to_bytes(records).map_err(|source| CsvError::Write {
             path: self.path.clone(),
@@ -70,7 +86,8 @@ impl Calibration {
 }
 
 impl NoiseRecord {
-    fn new(key: &str, subject: &Subject, row: &NoiseRow) -> Self {
+    fn new(key: &str, run: &RunNoise, row: &NoiseRow) -> Self {
+        let subject = &run.subject;
         NoiseRecord {
             key: key.to_owned(),
             component: row.component.name().to_owned(),
@@ -86,6 +103,7 @@ impl NoiseRecord {
             engine: subject.engine.clone(),
             model_sha256: subject.model_sha256.clone(),
             tokens_sha256: subject.tokens_sha256.clone(),
+            rows: Some(run.rows.len()),
         }
     }
 
