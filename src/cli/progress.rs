@@ -92,14 +92,18 @@ impl Measuring {
         share.min(1.0)
     }
 
-    /// Seconds that it has left, measured if it has run for a while.
-    fn left(&self) -> Option<f64> {
+    /// Seconds that it takes in all, once it has run for a while.
+    fn measured(&self) -> Option<f64> {
+        let elapsed = self.seen.as_ref()?.first.elapsed();
         let share = self.share();
-        match &self.seen {
-            Some(seen) if share > 0.0 && seen.first.elapsed() >= WARM_UP => {
-                Some(seen.first.elapsed().as_secs_f64() * (1.0 - share) / share)
-            }
-            _ => {
+        (share > 0.0 && elapsed >= WARM_UP).then(|| elapsed.as_secs_f64() / share)
+    }
+
+    /// Seconds that it has left: measured, or else expected.
+    fn left(&self) -> Option<f64> {
+        match self.measured() {
+            Some(all) => Some(all * (1.0 - self.share())),
+            None => {
                 let expected = self.expected?;
                 Some((expected - self.began.elapsed().as_secs_f64()).max(0.0))
             }
@@ -123,9 +127,8 @@ impl Measuring {
         if let Some(left) = self.left() {
             parts.push(format!("ETA {}", clock(seconds(left))));
         }
-        let elapsed = seen.first.elapsed();
-        if share > 0.0 && elapsed >= WARM_UP {
-            let speed = share * seen.evaluated as f64 / elapsed.as_secs_f64();
+        if let Some(all) = self.measured() {
+            let speed = seen.evaluated as f64 / all;
             parts.push(match speed < 10.0 {
                 true => format!("{speed:.1} tok/s"),
                 false => format!("{speed:.0} tok/s"),
@@ -282,8 +285,20 @@ struct Sweeping {
 }
 
 impl Sweeping {
+    /// How much longer things take than they should: as those that have ended, or
+    /// the one that runs.
+    fn factor(&self) -> f64 {
+        let current = self.current.as_ref();
+        let current = current.and_then(|m| Some((m.measured()?, m.expected?)));
+        match current {
+            _ if self.should > 0.0 => self.took / self.should,
+            Some((takes, should)) if should > 0.0 => takes / should,
+            _ => 1.0,
+        }
+    }
+
     /// Seconds that the sweep has left: what is expected of the runs that are left,
-    /// in the measure of those that have ended.
+    /// as much longer as others took.
     fn left(&self) -> Option<f64> {
         let current = match &self.current {
             Some(m) => m.left()?,
@@ -293,8 +308,7 @@ impl Sweeping {
         let later = self.expected.get(begun..).unwrap_or_default();
         let expected: Option<f64> = later.iter().copied().sum();
         let later = match (expected, self.measured) {
-            (Some(expected), n) if n > 0 && self.should > 0.0 => expected * self.took / self.should,
-            (Some(expected), _) => expected,
+            (Some(expected), _) => expected * self.factor(),
             (None, 0) => return None,
             (None, n) => self.took / n as f64 * later.len() as f64,
         };
@@ -382,6 +396,7 @@ impl Reporter for SweepProgress {
         }
         self.live.update(|s| {
             let expected = s.expected.get(n - 1).copied().flatten();
+            let expected = expected.map(|seconds| seconds * s.factor());
             s.ended = n - 1;
             s.current = Some(Measuring::new(&self.place, &self.counter, expected));
         });
@@ -398,11 +413,13 @@ impl Reporter for SweepProgress {
     fn end(&mut self, row: &ResultRow, took: Duration) {
         self.live.update(|s| {
             let took = took.as_secs_f64();
-            if let Some(expected) = s.current.take().and_then(|m| m.expected) {
-                s.should += expected;
+            s.current = None;
+            if let Outcome::Ok(_) = &row.outcome {
+                let expected = s.expected.get(s.ended).copied().flatten();
+                s.should += expected.unwrap_or(0.0);
+                s.took += took;
+                s.measured += 1;
             }
-            s.took += took;
-            s.measured += 1;
             s.ended += 1;
         });
         let result = match &row.outcome {

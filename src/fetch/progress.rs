@@ -48,7 +48,7 @@ struct Current {
 
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 const DRAW_INTERVAL: Duration = Duration::from_millis(100);
-const BAR_COLUMNS: usize = 20;
+const BAR_COLUMNS: usize = 10;
 
 impl Current {
     /// A line of at most so many columns.

@@ -16,3 +16,5 @@ mod split;
 #[path = "../support/mod.rs"]
 mod support;
 mod tables;
+#[cfg(target_os = "linux")]
+mod terminal;
