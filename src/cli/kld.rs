@@ -27,7 +27,8 @@ use crate::tokenizer;
 --kl-divergence'. The base is a model, which is evaluated alongside, or a file that --save-base or \
 'llama-perplexity --kl-divergence-base' has written.\n\
 Exit codes: 0 compared or saved; 1 a value was not finite; 2 usage, or inputs that cannot be \
-compared; 130 interrupted (a second Ctrl-C kills at once)."
+compared; 130 interrupted (143 by SIGTERM, 129 by SIGHUP; a \
+second signal kills at once)."
 )]
 pub struct Args {
     /// The model, a GGUF file.

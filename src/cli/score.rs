@@ -28,7 +28,8 @@ side by side, in which the second half is scored, and BOS in place of the first 
 model asks for it. 'llama-perplexity -m M -f F -c N --chunks W' is 'pplx score M -f F -c N \
 --chunks W'.\n\
 Exit codes: 0 scored; 1 a value was not finite; 2 usage, or an input that cannot be scored; 130 \
-interrupted (a second Ctrl-C kills at once)."
+interrupted (143 by SIGTERM, 129 by SIGHUP; a \
+second signal kills at once)."
 )]
 pub struct Args {
     /// The model, a GGUF file.

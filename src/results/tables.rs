@@ -12,6 +12,7 @@ use super::kld_row::{KldOutcome, KldRow};
 use super::record::RecordFolder;
 use super::row::{ResultRow, TimingRow, WindowRow};
 use super::schema::{KldRecord, ResultRecord, TimingRecord, WindowRecord};
+use crate::files;
 
 /// The windows of each run.
 type Windows = BTreeMap<String, Vec<WindowRow>>;
@@ -77,6 +78,14 @@ impl TablePaths {
             kld: path.with_extension("kld.csv"),
             records: RecordFolder::beside(path),
             lock: lock(path, "lock"),
+        }
+    }
+
+    /// Removes what dead writers of these files left of them.
+    pub fn clean(&self) {
+        let record = self.records.path("");
+        for file in [&self.table, &self.lock, &record] {
+            files::clean(files::folder_of(file));
         }
     }
 

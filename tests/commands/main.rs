@@ -2,6 +2,7 @@
 //! tests make: files, figures, messages and exit codes.
 
 mod changed;
+mod endings;
 mod faults;
 mod inspect;
 mod kept;
@@ -15,3 +16,4 @@ mod split;
 #[path = "../support/mod.rs"]
 mod support;
 mod tables;
+mod terminal;
