@@ -15,6 +15,7 @@ pub mod cli;
 pub mod corpus;
 pub mod eval;
 pub mod experiment;
+pub mod fault;
 pub mod fetch;
 pub mod files;
 pub mod gguf;

@@ -8,6 +8,10 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
+
+use console::Term;
+use indicatif::{MultiProgress, ProgressDrawTarget, TermLike};
 
 /// Stdout could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +26,125 @@ pub fn message(text: impl std::fmt::Display) {
     let _ = write!(line, "{text}");
     let line = format!("{}\n", escaped(&line));
     // At once: lines of several processes do not mix.
-    let _ = io::stderr().write_all(line.as_bytes());
+    let write = || drop(io::stderr().write_all(line.as_bytes()));
+    match has_bars() {
+        true => bars().suspend(write),
+        false => write(),
+    }
+}
+
+/// Whether stderr is a terminal that bars can be drawn on.
+pub fn has_bars() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| io::stderr().is_terminal() && !console::is_dumb())
+}
+
+/// The bars at the foot of the terminal; messages go above them. Hidden where
+/// stderr is no terminal.
+pub fn bars() -> &'static MultiProgress {
+    static BARS: OnceLock<MultiProgress> = OnceLock::new();
+    BARS.get_or_init(|| {
+        let target = match has_bars() {
+            true => {
+                let screen = Screen(Term::buffered_stderr());
+                ProgressDrawTarget::term_like_with_hz(Box::new(screen), 20)
+            }
+            false => ProgressDrawTarget::hidden(),
+        };
+        MultiProgress::with_draw_target(target)
+    })
+}
+
+/// Columns that a line of a bar may take.
+pub fn columns() -> usize {
+    // A full line would wrap on some terminals.
+    usize::from(Term::stderr().size().1).saturating_sub(1)
+}
+
+/// `text` on one line of at most so many columns: what is too long loses its
+/// middle, since keys differ at both ends.
+pub fn shortened(text: &str, columns: usize) -> String {
+    let text = on_one_line(text);
+    if console::measure_text_width(&text) <= columns {
+        return text.into_owned();
+    }
+    let room = columns.saturating_sub(1);
+    let width = |s: &[char]| console::measure_text_width(&s.iter().collect::<String>());
+    let chars: Vec<char> = text.chars().collect();
+    let (mut head, mut tail) = (0, chars.len());
+    // From both ends in turn, as long as there is room.
+    while head < tail {
+        let from_head = head <= chars.len() - tail;
+        let (h, t) = match from_head {
+            true => (head + 1, tail),
+            false => (head, tail - 1),
+        };
+        if width(&chars[..h]) + width(&chars[t..]) > room {
+            break;
+        }
+        (head, tail) = (h, t);
+    }
+    let mut out: String = chars[..head].iter().collect();
+    out.extend(
+        std::iter::once('…')
+            .chain(chars[tail..].iter().copied())
+            .take(columns),
+    );
+    out
+}
+
+/// A terminal that may go away: what cannot be drawn is not drawn.
+#[derive(Debug)]
+struct Screen(Term);
+
+impl TermLike for Screen {
+    fn width(&self) -> u16 {
+        self.0.size().1
+    }
+
+    fn height(&self) -> u16 {
+        self.0.size().0
+    }
+
+    fn move_cursor_up(&self, n: usize) -> io::Result<()> {
+        let _ = self.0.move_cursor_up(n);
+        Ok(())
+    }
+
+    fn move_cursor_down(&self, n: usize) -> io::Result<()> {
+        let _ = self.0.move_cursor_down(n);
+        Ok(())
+    }
+
+    fn move_cursor_right(&self, n: usize) -> io::Result<()> {
+        let _ = self.0.move_cursor_right(n);
+        Ok(())
+    }
+
+    fn move_cursor_left(&self, n: usize) -> io::Result<()> {
+        let _ = self.0.move_cursor_left(n);
+        Ok(())
+    }
+
+    fn write_line(&self, s: &str) -> io::Result<()> {
+        let _ = self.0.write_line(s);
+        Ok(())
+    }
+
+    fn write_str(&self, s: &str) -> io::Result<()> {
+        let _ = self.0.write_str(s);
+        Ok(())
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        let _ = self.0.clear_line();
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let _ = self.0.flush();
+        Ok(())
+    }
 }
 
 /// Prints text for people on stdout, as it is but for control characters.
@@ -126,5 +248,16 @@ mod tests {
             assert_eq!(on_one_line(bad), shown);
         }
         assert_eq!(on_one_line("two\nlines\tand"), "two\\nlines\\tand");
+    }
+
+    #[test]
+    fn what_is_too_long_loses_its_middle() {
+        assert_eq!(shortened("short", 5), "short");
+        assert_eq!(shortened("abcdefghij", 7), "abc…hij");
+        assert_eq!(shortened("abcdefghij", 6), "abc…ij");
+        assert_eq!(shortened("漢字漢字", 6), "漢…字");
+        assert_eq!(shortened("a\u{1b}b", 3), "a…b");
+        assert_eq!(shortened("abc", 1), "…");
+        assert_eq!(shortened("abc", 0), "");
     }
 }

@@ -13,9 +13,15 @@ use std::ops::Range;
 
 use crate::gguf::BlockType;
 
-pub use interrupt::Interrupt;
+pub use interrupt::{Interrupt, work};
 pub use partition::{Device, LayerSpan, Partition, PartitionError};
 pub use variation::{Precision, SumOrder, Variation};
+
+/// The version of the arithmetic, part of the engine's name in rows. It is raised
+/// whenever a bit of any score changes, for whatever reason and on any device: rows
+/// of another version are measured again. `tests/architectures/golden.rs` holds the
+/// bits of this one.
+pub const ARITHMETIC: u32 = 1;
 
 /// The arithmetic of products with weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -94,7 +94,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         n_threads: args.threads,
         control: &control,
     };
-    let mut progress = RerunProgress::new();
+    let mut progress = RerunProgress::new(&control.interrupt);
     let mut failed = Vec::new();
     for (i, spec) in runs.iter().enumerate() {
         match attribute.run((i + 1, runs.len()), spec, &mut progress) {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Failure;
-use super::inputs::{Ensured, ensure_all, failure};
+use super::inputs::{Ensured, ensure_all, failure, fetch_options};
 use crate::experiment::Experiment;
 use crate::fetch::{
     Artifact, FetchOptions, Outcome, Progress, TerminalProgress, ensure, parse_source,
@@ -38,7 +38,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
-    let options = FetchOptions::from_env();
+    let options = fetch_options();
     match &args.output {
         Some(output) => fetch_one(&args, output, &options),
         None => fetch_experiment(&args, &options),

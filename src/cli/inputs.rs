@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::Failure;
+use super::{Failure, signals};
 use crate::experiment::Experiment;
 use crate::fetch::{
     Artifact, FetchError, FetchOptions, Outcome, Progress, TerminalProgress, ensure,
@@ -14,7 +14,7 @@ use crate::say;
 /// The plan of an experiment, all of whose files are there; prints its notes.
 pub fn planned(file: &Path, sets: &[String]) -> Result<(Experiment, Plan, FetchOptions), Failure> {
     let experiment = Experiment::load(file, sets).map_err(Failure::usage)?;
-    let fetch = FetchOptions::from_env();
+    let fetch = fetch_options();
     let planned = Plan::new(&experiment).map_err(Failure::usage)?;
     ensure_all(&planned, &fetch, &TerminalProgress::new())?;
     // Once more, now that every file can be looked at.
@@ -23,6 +23,13 @@ pub fn planned(file: &Path, sets: &[String]) -> Result<(Experiment, Plan, FetchO
         say::message(format!("note: {note}"));
     }
     Ok((experiment, plan, fetch))
+}
+
+/// The environment's options; a signal ends what is done with them.
+pub fn fetch_options() -> FetchOptions {
+    let mut options = FetchOptions::from_env();
+    options.interrupt = signals::interrupt().flag().clone();
+    options
 }
 
 /// A file that was made sure of.

@@ -12,7 +12,7 @@ use crate::base::{BaseFile, BaseInfo};
 use crate::corpus::{DEFAULT_CHUNK, tokenize_file};
 use crate::eval::{BaseSink, EvalError, Geometry, Limits, WindowPlan};
 use crate::plan::Placement;
-use crate::results::{KldFigures, kld_format};
+use crate::results::{KldFigures, NoKldFigures, kld_format};
 use crate::run::{
     BaseInput, Control, LoadedModel, MeasureError, Settings, check_same_text, check_stored, engine,
     measure_against, measure_saving,
@@ -191,7 +191,9 @@ fn save(path: &Path, args: &Args, model: &Input, settings: Settings) -> Result<S
     let control = args.control.control()?;
     let fill = |sink: &mut dyn BaseSink| {
         let (loaded, tokens) = (&model.loaded, &model.tokens);
-        measured(|observe| measure_saving(loaded, sink, tokens, settings, &control, observe))
+        measured(&args.model, &control, |observe| {
+            measure_saving(loaded, sink, tokens, settings, &control, observe)
+        })
     };
     match args.format {
         Format::Pplx => {
@@ -259,7 +261,7 @@ fn report(
     (model, settings, control): (&Input, Settings, &Control),
     base: BaseInput,
 ) -> Result<String, Failure> {
-    let (m, tokens) = measured(|observe| {
+    let (m, tokens) = measured(&args.model, control, |observe| {
         measure_against(
             &model.loaded,
             base,
@@ -269,8 +271,10 @@ fn report(
             observe,
         )
     })?;
-    let figures = KldFigures::new(&tokens)
-        .ok_or_else(|| Failure::usage("one scored token is too few for a comparison"))?;
+    let figures = KldFigures::new(&tokens).map_err(|e| match e {
+        NoKldFigures::TooFew => Failure::usage(e),
+        NoKldFigures::Overflow(_) => Failure::failed(e),
+    })?;
     if args.json {
         let mut value = kld_format::json(&figures);
         value["engine"] = engine(None).into();
@@ -297,9 +301,11 @@ fn report(
 
 /// Measures with a bar.
 fn measured<T>(
+    model: &Path,
+    control: &Control,
     f: impl FnOnce(&mut dyn FnMut(crate::run::Observation)) -> Result<T, MeasureError>,
 ) -> Result<T, Failure> {
-    let mut bar = WindowsBar::new("kld", None);
+    let mut bar = WindowsBar::new(&model.to_string_lossy(), &control.interrupt);
     let result = f(&mut |o| bar.at(&o));
     drop(bar);
     result.map_err(|e| match e {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::say;
+use crate::{fault, say};
 
 mod attribute;
 mod control;
@@ -22,15 +22,18 @@ mod progress;
 mod report;
 mod run;
 mod score;
+mod signals;
+mod tables;
 mod tokenize;
 
 /// Declarative perplexity experiments for people who write LLM inference
 /// kernels and quantization schemes.
 #[derive(Parser)]
-#[command(name = "pplx", version, max_term_width = 100)]
+#[command(name = "pplx", version = crate::run::version(), max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 good; 1 a run failed or a gate is broken; 2 usage or \
-configuration error; 130 interrupted."
+configuration error; 130 interrupted (143 by SIGTERM, 129 by SIGHUP). An internal error, which \
+is a fault of pplx, is 1 and says so."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -73,7 +76,7 @@ pub enum Failure {
     Usage(String),
     /// A run failed or a gate is broken: exit code 1.
     Failed(String),
-    /// Ctrl-C: exit code 130, as shells have it.
+    /// A signal: exit code 128 and its number, as shells have it.
     Interrupted(String),
 }
 
@@ -97,8 +100,27 @@ impl From<say::OutputError> for Failure {
 
 /// Parses the command line, runs the verb, prints its failure.
 pub fn main() -> ExitCode {
-    // clap itself exits with 2 on usage errors.
-    let result = match Cli::parse().verb {
+    fault::install();
+    let result = fault::caught(run).unwrap_or_else(|fault| Err(Failure::Failed(fault)));
+    let (code, message) = match result {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Failed(m)) => (1, m),
+        Err(Failure::Usage(m)) => (2, m),
+        Err(Failure::Interrupted(m)) => (signals::exit_code(), m),
+    };
+    if !message.is_empty() {
+        say::message(format!("pplx: {message}"));
+    }
+    ExitCode::from(code)
+}
+
+fn run() -> Result<(), Failure> {
+    let verb = match Cli::try_parse() {
+        Ok(cli) => cli.verb,
+        Err(e) => return no_verb(&e),
+    };
+    signals::install().map_err(|e| Failure::failed(format!("cannot handle signals: {e}")))?;
+    match verb {
         Verb::Run(a) => run::run(a),
         Verb::Plan(a) => plan::run(a),
         Verb::Diff(a) => diff::run(a),
@@ -111,15 +133,18 @@ pub fn main() -> ExitCode {
         Verb::Inspect(a) => inspect::run(a),
         Verb::Fetch(a) => fetch::run(a),
         Verb::Doctor(a) => doctor::run(a),
-    };
-    let (code, message) = match result {
-        Ok(()) => return ExitCode::SUCCESS,
-        Err(Failure::Failed(m)) => (1, m),
-        Err(Failure::Usage(m)) => (2, m),
-        Err(Failure::Interrupted(m)) => (130, m),
-    };
-    if !message.is_empty() {
-        say::message(format!("pplx: {message}"));
     }
-    ExitCode::from(code)
+}
+
+/// Help and the version, which are output, or what is wrong with a command line.
+fn no_verb(e: &clap::Error) -> Result<(), Failure> {
+    let printed = e.print();
+    match (e.use_stderr(), printed) {
+        // It has been said, if anybody could hear it.
+        (true, _) => Err(Failure::Usage(String::new())),
+        (false, Err(e)) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(say::OutputError::from(e).into())
+        }
+        (false, _) => Ok(()),
+    }
 }

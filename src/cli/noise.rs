@@ -6,6 +6,7 @@ use super::Failure;
 use super::control::ControlArgs;
 use super::inputs::planned;
 use super::progress::RerunProgress;
+use super::tables::{TableArgs, failure};
 use crate::run::Calibrate;
 use crate::say;
 
@@ -31,9 +32,8 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     seeds: Option<u32>,
 
-    /// Folder of the tables.
-    #[arg(long, value_name = "DIR", default_value = "results")]
-    results: PathBuf,
+    #[command(flatten)]
+    tables: TableArgs,
 
     /// Worker threads; 0 takes every core. Never changes a number.
     #[arg(long, short, value_name = "N", default_value_t = 0)]
@@ -50,21 +50,26 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let control = args.control.control()?;
     let calibrate = Calibrate {
         plan: &plan,
-        results: &args.results,
+        results: &args.tables.results,
+        resume: args.tables.resume,
+        selection: &args.tables.selection(),
+        prune: args.tables.prune,
+        wait: args.tables.wait(),
         noise: &noise,
         fetch: &fetch,
         n_threads: args.threads,
         control: &control,
     };
-    let mut progress = RerunProgress::new();
-    let (calibration, summary) = calibrate.run(&mut progress).map_err(Failure::failed)?;
+    let mut progress = RerunProgress::new(&control.interrupt);
+    let (calibration, summary) = calibrate.run(&mut progress).map_err(failure)?;
     drop(progress);
     let path = calibration.path().display();
     let printed = say::text(&format!("{}\n{path}\n", calibration.to_text()));
     if summary.interrupted {
         return Err(Failure::Interrupted(format!(
-            "interrupted with {} of {} runs calibrated",
-            summary.measured,
+            "interrupted with {} of {} runs calibrated; the other rows are as they were; --resume \
+             measures what is missing",
+            summary.measured + summary.kept,
             plan.runs.len()
         )));
     }

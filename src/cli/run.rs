@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use super::Failure;
 use super::control::ControlArgs;
 use super::inputs::planned;
-use super::progress::SweepProgress;
+use super::progress::{SweepProgress, interrupted};
+use super::tables::{TableArgs, failure};
+use crate::plan::{Estimate, RunSpec, assumed_gflops};
 use crate::results::{kld_format, render};
 use crate::run::Sweep;
 use crate::say;
@@ -14,11 +16,13 @@ use crate::say;
 #[command(
     after_help = "Writes RESULTS/NAME.csv and NAME.windows.csv (the same bytes for the same \
 inputs; commit them), with [kld] NAME.kld.csv (commit it too), NAME.timing.csv and the records of \
-every token in .records/NAME (do not). NAME is the experiment's.\n\
-Ctrl-C ends the run that is on its way and keeps the finished ones: --resume goes on from there. \
-A second Ctrl-C kills at once.\n\
+every token in .records/NAME (do not). NAME is the experiment's. A row is replaced when its run \
+ends; until then the table has the row of the last time. Rows that the experiment does not have are \
+never dropped unasked.\n\
+Ctrl-C, SIGTERM and SIGHUP end the run that is on its way and keep the finished ones: --resume goes \
+on from there. A second one kills at once.\n\
 Exit codes: 0 all runs have figures; 1 a run failed; 2 usage or configuration error; 130 \
-interrupted."
+interrupted (143 by SIGTERM, 129 by SIGHUP)."
 )]
 pub struct Args {
     /// The experiment file.
@@ -29,13 +33,8 @@ pub struct Args {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
 
-    /// Keep the finished rows of an earlier run and measure only the others.
-    #[arg(long)]
-    resume: bool,
-
-    /// Folder of the tables.
-    #[arg(long, value_name = "DIR", default_value = "results")]
-    results: PathBuf,
+    #[command(flatten)]
+    tables: TableArgs,
 
     /// Worker threads; 0 takes every core. Never changes a number.
     #[arg(long, short, value_name = "N", default_value_t = 0)]
@@ -55,15 +54,20 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let control = args.control.control()?;
     let sweep = Sweep {
         plan: &plan,
-        results: &args.results,
+        results: &args.tables.results,
         fetch: &fetch,
         n_threads: args.threads,
         batch: args.batch,
-        resume: args.resume,
+        resume: args.tables.resume,
+        selection: &args.tables.selection(),
+        prune: args.tables.prune,
+        wait: args.tables.wait(),
         control: &control,
     };
-    let mut progress = SweepProgress::new(plan.runs.len());
-    let (tables, summary) = sweep.run(&mut progress).map_err(Failure::failed)?;
+    let runs = sweep.selection.of(&plan).map_err(failure)?;
+    let expected = expected(&runs, args.threads);
+    let mut progress = SweepProgress::new(expected, &control.interrupt);
+    let (tables, summary) = sweep.run(&mut progress).map_err(failure)?;
     drop(progress);
     let (table, path) = (render::table(tables.rows()), &tables.paths().table);
     let mut out = format!("{}\n\n{}\n", table.trim_end(), path.display());
@@ -74,11 +78,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
     // First what became of the sweep, then whether it could be printed.
     let printed = say::text(&out);
     if summary.interrupted {
-        return Err(Failure::Interrupted(format!(
-            "interrupted with {} of {} runs finished; --resume measures the others",
-            summary.measured + summary.kept,
-            plan.runs.len()
-        )));
+        let finished = summary.measured + summary.kept;
+        let words = interrupted(finished, runs.len());
+        return Err(Failure::Interrupted(words));
     }
     match summary.failed {
         0 if summary.uncompared > 0 => Err(Failure::failed(format!(
@@ -95,4 +97,13 @@ pub fn run(args: Args) -> Result<(), Failure> {
             "{n} runs failed: their rows say why"
         ))),
     }
+}
+
+/// Seconds that each run should take, where that can be told.
+fn expected(runs: &[&RunSpec], threads: usize) -> Vec<Option<f64>> {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if threads == 0 { cores() } else { threads };
+    let gflops = assumed_gflops(threads);
+    let seconds = |run: &&RunSpec| Estimate::new(run, None, gflops).seconds;
+    runs.iter().map(seconds).collect()
 }

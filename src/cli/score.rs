@@ -210,9 +210,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
         placement: resolution.placement,
         batch: args.batch,
     };
-    // Until here Ctrl-C ends the process at once.
+    // Until here a signal ends the process at once.
     let control = args.control.control()?;
-    let mut bar = WindowsBar::new("score", None);
+    let mut bar = WindowsBar::new(&args.model.to_string_lossy(), &control.interrupt);
     let result = measure(&loaded, &tokens, settings, &control, &mut |o| bar.at(&o));
     drop(bar);
     let m = result.map_err(|e| match e {

@@ -170,38 +170,13 @@ pub fn remembered_sha256_with_stamp(
 /// The sha256 of a model in one or several files: that of its file, or that of
 /// the list of its parts' hashes, one a line. (Each part's is remembered, which a
 /// hash of all bytes in a row would not allow.)
-///
-/// # Errors
-/// As [`remembered_sha256`].
-pub fn remembered_sha256_of_parts(
-    paths: &[PathBuf],
-    options: &FetchOptions,
-    progress: &dyn Progress,
-) -> Result<String, FetchError> {
-    Ok(remembered_sha256_of_parts_with_stamps(paths, options, progress)?.0)
-}
-
-/// [`remembered_sha256_of_parts`], and the stamp of each part.
-///
-/// # Errors
-/// As [`remembered_sha256`].
-pub fn remembered_sha256_of_parts_with_stamps(
-    paths: &[PathBuf],
-    options: &FetchOptions,
-    progress: &dyn Progress,
-) -> Result<(String, Vec<Stamp>), FetchError> {
-    if let [path] = paths {
-        let (sha256, stamp) = remembered_sha256_with_stamp(path, options, progress)?;
-        return Ok((sha256, vec![stamp]));
+pub fn sha256_of_parts<'h>(parts: impl ExactSizeIterator<Item = &'h str>) -> String {
+    let n = parts.len();
+    let list: String = parts.map(|sha256| format!("{sha256}\n")).collect();
+    match n {
+        1 => list.trim_end().to_owned(),
+        _ => hash::sha256_bytes(list.as_bytes()),
     }
-    let (mut list, mut stamps) = (String::new(), Vec::with_capacity(paths.len()));
-    for path in paths {
-        let (sha256, stamp) = remembered_sha256_with_stamp(path, options, progress)?;
-        list += &sha256;
-        list.push('\n');
-        stamps.push(stamp);
-    }
-    Ok((hash::sha256_bytes(list.as_bytes()), stamps))
 }
 
 /// Makes sure that the artifact is at its path, fetching it where it is not.

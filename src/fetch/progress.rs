@@ -1,6 +1,5 @@
 //! How a fetch tells how far it is.
 
-use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -58,7 +57,7 @@ impl TerminalProgress {
 
 impl Progress for TerminalProgress {
     fn begin(&self, label: &str, total: Option<u64>) {
-        let bar = std::io::stderr().is_terminal().then(|| {
+        let bar = say::has_bars().then(|| {
             let template = match total {
                 Some(_) => "{msg} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} ({eta})",
                 None => "{msg} {spinner} {bytes} {bytes_per_sec}",
@@ -69,8 +68,9 @@ impl Progress for TerminalProgress {
             };
             let style = ProgressStyle::with_template(template);
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-            bar.set_message(say::on_one_line(label).into_owned());
-            bar
+            // Half of the line is for the bar.
+            bar.set_message(say::shortened(label, say::columns() / 2));
+            say::bars().add(bar)
         });
         let previous = self.current().replace(Current {
             label: label.to_owned(),
@@ -110,10 +110,7 @@ impl Progress for TerminalProgress {
     }
 
     fn note(&self, message: &str) {
-        match self.current().as_ref().and_then(|c| c.bar.as_ref()) {
-            Some(bar) => bar.suspend(|| say::message(message)),
-            None => say::message(message),
-        }
+        say::message(message);
     }
 }
 

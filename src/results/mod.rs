@@ -6,9 +6,11 @@ mod attribution;
 pub(crate) mod csv_file;
 pub mod diff;
 mod gate;
+mod identity;
 mod kld;
 pub mod kld_format;
 mod kld_row;
+mod lock;
 pub(crate) mod markdown;
 pub mod noise;
 mod paired;
@@ -22,10 +24,14 @@ mod tokens;
 pub use attribution::{Attribution, Effect, Residual};
 pub use csv_file::{CsvError, write_atomic};
 pub use gate::{Gate, Measured};
-pub use kld::{KldFigures, Sampling};
+pub use identity::arithmetic_of;
+pub use kld::{KldFigures, NoKldFigures, Sampling};
 pub use kld_row::{KldOutcome, KldRow, KldSummary};
+pub use lock::{LockError, TableLock, Wait};
 pub use paired::{MovedWindow, Paired, moved_windows, paired};
 pub use record::{Record, RecordError, RecordFolder};
-pub use row::{Comparison, Figures, Outcome, Provenance, ResultRow, TimingRow, WindowRow};
+pub use row::{
+    Comparison, Figures, NoFigures, Outcome, Provenance, ResultRow, TimingRow, WindowRow,
+};
 pub use tables::{ResultsError, TablePaths, Tables};
 pub use tokens::{MovedScore, MovedToken, TokenComparison};

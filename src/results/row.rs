@@ -56,6 +56,18 @@ pub enum Outcome {
     NotRun,
 }
 
+/// Why scores make no figures.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum NoFigures {
+    #[error("nothing was scored")]
+    Empty,
+    #[error(
+        "perplexity overflows: with a mean NLL of {mean_nll:.5e} nats, {column} is beyond the range of \
+         f64; the model is broken or its file damaged"
+    )]
+    Overflow { column: &'static str, mean_nll: f64 },
+}
+
 /// The figures of a finished run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
@@ -74,14 +86,16 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The figures of a run, from its per-token moments and its windows; `None`
-    /// if nothing was scored.
-    pub fn new(tokens: &Moments, windows: &[WindowRow]) -> Option<Self> {
-        let ppl = tokens.ppl()?;
+    /// The figures of a run, from its per-token moments and its windows.
+    ///
+    /// # Errors
+    /// Nothing was scored; a figure is beyond the range of f64.
+    pub fn new(tokens: &Moments, windows: &[WindowRow]) -> Result<Self, NoFigures> {
+        let ppl = tokens.ppl().ok_or(NoFigures::Empty)?;
         let clusters: Vec<Cluster> = windows.iter().map(WindowRow::cluster).collect();
         let nll: f64 = windows.iter().map(|w| w.nll_sum).sum();
         let bytes: u64 = windows.iter().map(|w| w.target_bytes).sum();
-        Some(Figures {
+        let figures = Figures {
             mean_nll: tokens.mean,
             ppl,
             ppl_err: tokens.ppl_err(),
@@ -89,10 +103,17 @@ impl Figures {
             ppl_err_clustered: clustered_mean(&clusters).map(|c| ppl * c.se),
             bits_per_byte: (bytes > 0).then(|| nll / (std::f64::consts::LN_2 * bytes as f64)),
             reference: None,
-        })
+        };
+        match figures.not_finite() {
+            None => Ok(figures),
+            Some(column) => Err(NoFigures::Overflow {
+                column,
+                mean_nll: tokens.mean,
+            }),
+        }
     }
 
-    /// The columns that are not finite.
+    /// The first column that is not finite.
     fn not_finite(&self) -> Option<&'static str> {
         let r = self.reference.as_ref();
         [

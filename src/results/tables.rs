@@ -50,6 +50,8 @@ pub struct TablePaths {
     pub kld: PathBuf,
     /// `.records/NAME`
     pub records: RecordFolder,
+    /// Held by who writes the tables: `.records/NAME.lock`
+    pub lock: PathBuf,
 }
 
 impl TablePaths {
@@ -66,8 +68,20 @@ impl TablePaths {
             noise: path.with_extension("noise.csv"),
             kld: path.with_extension("kld.csv"),
             records: RecordFolder::beside(path),
+            lock: lock(path, "lock"),
         }
     }
+
+    /// Held by who writes `NAME.noise.csv`.
+    pub fn noise_lock(&self) -> PathBuf {
+        lock(&self.table, "noise.lock")
+    }
+}
+
+fn lock(table: &Path, extension: &str) -> PathBuf {
+    let name = table.with_extension(extension);
+    let folder = table.with_file_name(".records");
+    folder.join(name.file_name().unwrap_or_default())
 }
 
 /// The results of one experiment, kept in step with its files. Rows are sorted

@@ -5,8 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::error::RunError;
 use super::input::LoadedModel;
-use super::sweep::RunError;
+use super::inputs::Inputs;
 use crate::backend::{Numerics, Variation};
 use crate::corpus::{CorpusTokens, DEFAULT_CHUNK, TokenCache};
 use crate::fetch::{FetchOptions, Progress};
@@ -48,8 +49,14 @@ pub(super) struct ModelCache {
 /// A model's file, and how it is tokenized.
 type ModelKey = (PathBuf, tokenizer::Options);
 
-/// How it is multiplied, and what is varied.
-pub(super) type Arithmetic = (Numerics, Variation);
+/// A model as a run wants it, and its corpus.
+pub(super) struct Wanted<'a> {
+    pub model: &'a ModelSpec,
+    pub corpus: &'a Path,
+    pub numerics: Numerics,
+    pub variation: Variation,
+    pub n_threads: usize,
+}
 
 impl ModelCache {
     pub fn new(fetch: &FetchOptions) -> Self {
@@ -70,20 +77,17 @@ impl ModelCache {
         }
     }
 
-    /// Threads of the last model.
-    pub fn n_threads(&self) -> usize {
-        let model = self.model.as_ref();
-        model.map_or(0, |(_, loaded)| loaded.cpu.n_threads())
-    }
-
     /// A model and its tokens of a corpus. A plan lists the runs of a model
     /// together, so one of them is in memory at a time.
+    ///
+    /// # Errors
+    /// What cannot be loaded or tokenized; files that are not those of `inputs`.
     pub fn get(
         &mut self,
-        (model, (numerics, variation)): (&ModelSpec, Arithmetic),
-        corpus: &Path,
-        n_threads: usize,
+        wanted: &Wanted,
+        inputs: &Inputs,
     ) -> Result<(&LoadedModel, Arc<CorpusTokens>), RunError> {
+        let Wanted { model, corpus, .. } = *wanted;
         let key = (model.path.clone(), model.tokenizer_options());
         let loaded = match self.model.take() {
             Some((old, loaded)) if old == key => loaded,
@@ -91,10 +95,13 @@ impl ModelCache {
                 // Its memory is wanted for the next one.
                 drop(old);
                 self.tokens.clear();
-                LoadedModel::open(&key.0, &key.1, n_threads)?
+                LoadedModel::open(&key.0, &key.1, wanted.n_threads)?
             }
         };
-        let loaded = loaded.with_numerics(numerics)?.with_variation(variation);
+        inputs.check_model(model, &loaded.model.gguf)?;
+        let loaded = loaded
+            .with_numerics(wanted.numerics)?
+            .with_variation(wanted.variation);
         let (_, loaded) = self.model.insert((key, loaded));
         let tokens = match self.tokens.get(corpus) {
             Some(tokens) => tokens.clone(),
@@ -111,6 +118,7 @@ impl ModelCache {
                 tokens
             }
         };
+        inputs.check_corpus(corpus, &tokens.sha256)?;
         Ok((loaded, tokens))
     }
 }

@@ -1,8 +1,10 @@
 //! A model made ready for scoring.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::backend::cpu::CpuModel;
 use crate::backend::{BackendError, Device, Numerics, Variation};
@@ -35,6 +37,17 @@ pub struct LoadedModel {
     tokenizer: Result<Tokenizer, Arc<TokenizerError>>,
     /// Bytes of text that each token stands for; empty without a tokenizer.
     piece_bytes: Vec<u64>,
+    /// Of each file when it was opened.
+    written: Vec<Written>,
+}
+
+/// What every write to a file changes: its length or its time. `None` where the
+/// system does not tell.
+type Written = Option<(u64, SystemTime)>;
+
+fn written(file: &File) -> Written {
+    let meta = file.metadata().ok()?;
+    Some((meta.len(), meta.modified().ok()?))
 }
 
 impl LoadedModel {
@@ -49,6 +62,7 @@ impl LoadedModel {
         n_threads: usize,
     ) -> Result<Self, InputError> {
         let gguf = Arc::new(Gguf::open(path)?);
+        let written = gguf.files().map(written).collect();
         let tokenizer = Tokenizer::from_gguf(gguf.metadata(), options);
         let piece_bytes = match &tokenizer {
             Ok(t) => (0..t.vocab_size() as u32)
@@ -72,7 +86,17 @@ impl LoadedModel {
             model,
             tokenizer: tokenizer.map_err(Arc::new),
             piece_bytes,
+            written,
         })
+    }
+
+    /// The first file that was written to since it was opened. The weights are read
+    /// from it all the time.
+    pub fn written_to(&self) -> Option<&Path> {
+        let gguf = &self.model.gguf;
+        let mut files = gguf.paths().iter().zip(gguf.files()).zip(&self.written);
+        let found = files.find(|((_, file), then)| written(file) != **then);
+        found.map(|((path, _), _)| path.as_path())
     }
 
     /// The same model with other arithmetic; `open` makes it exact. What is for a

@@ -5,6 +5,7 @@ mod cases;
 mod documentation;
 mod features;
 mod fixtures;
+mod golden;
 mod invariance;
 mod off;
 mod refusals;

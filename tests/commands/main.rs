@@ -1,7 +1,9 @@
 //! `pplx run`, `score` and `inspect` as a user types them, on models that the
 //! tests make: files, figures, messages and exit codes.
 
+mod changed;
 mod inspect;
+mod kept;
 mod kld;
 mod noise;
 mod project;

@@ -135,6 +135,16 @@ impl Calibration {
         self.runs.insert(key.to_owned(), run);
     }
 
+    /// What is known of a run.
+    pub fn run(&self, key: &str) -> Option<&RunNoise> {
+        self.runs.get(key)
+    }
+
+    /// Drops the runs whose key `keep` refuses.
+    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+        self.runs.retain(|key, _| keep(key));
+    }
+
     /// The runs, sorted by key.
     pub fn runs(&self) -> impl ExactSizeIterator<Item = (&str, &RunNoise)> {
         self.runs.iter().map(|(key, run)| (key.as_str(), run))
