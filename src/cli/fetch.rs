@@ -67,10 +67,14 @@ fn fetch_experiment(args: &Args, options: &FetchOptions) -> Result<(), Failure> 
             "name one experiment, or one file's sources and its place with --output PATH",
         ));
     };
-    if parse_source(file).is_ok() {
+    if let Ok(source) = parse_source(file) {
         return Err(Failure::usage(format!(
-            "'{file}' is a source; say with --output PATH where the file is to be"
+            "'{source}' is a source; say with --output PATH where the file is to be"
         )));
+    }
+    if file.contains("://") {
+        // No file name, and perhaps with a password in it.
+        parse_source(file).map_err(Failure::usage)?;
     }
     let experiment = Experiment::load(file, &args.sets).map_err(Failure::usage)?;
     let plan = Plan::new(&experiment).map_err(Failure::usage)?;

@@ -1,6 +1,6 @@
 //! What is remembered beside an unfinished download, to resume it safely.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};

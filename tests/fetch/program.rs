@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn pplx(place: &Place, args: &[&str]) -> Command {
+pub fn pplx(place: &Place, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pplx"));
     command.arg("fetch").args(args).arg("-o").arg(&place.path);
     command.env("PPLX_CACHE", place.cache());
@@ -19,7 +19,7 @@ fn pplx(place: &Place, args: &[&str]) -> Command {
     command
 }
 
-fn finish(mut command: Command) -> (Option<i32>, String, String) {
+pub fn finish(mut command: Command) -> (Option<i32>, String, String) {
     let Output {
         status,
         stdout,
