@@ -27,7 +27,7 @@ pub use error::FetchError;
 pub use hash::{Stamp, sha256_file, sha256_of};
 pub use mask::{MaskedUrl, masked_source};
 pub use progress::{Progress, Quiet, TerminalProgress};
-pub use source::{RepoKind, Source, parse_source};
+pub use source::{RepoKind, Source, is_meant_as_source, parse_source};
 
 use error::nameless;
 use hash::{Sha256Hex, VerifiedFiles};
@@ -194,6 +194,23 @@ pub fn ensure(
     options: &FetchOptions,
     progress: &dyn Progress,
 ) -> Result<Outcome, FetchError> {
+    let outcome = fetch(artifact, options, progress);
+    if let Some(store) = options
+        .cache_dir
+        .as_deref()
+        .and_then(|d| Store::new(d).ok())
+    {
+        store.tidy();
+    }
+    outcome
+}
+
+/// [`ensure`]; what is of no use in the cache stays there.
+fn fetch(
+    artifact: &Artifact,
+    options: &FetchOptions,
+    progress: &dyn Progress,
+) -> Result<Outcome, FetchError> {
     let sources = artifact
         .sources
         .iter()
@@ -245,14 +262,9 @@ pub fn ensure(
         return job.place(&blob, Outcome::FromCache);
     }
     let workspace = store.workspace(&key)?;
-    let outcome = job.fetch(&sources, &store, &workspace);
-    match outcome {
-        Ok(_) => workspace.remove()?,
-        // Nothing may keep a disk full for nothing.
-        Err(_) => workspace.drop_useless(),
-    }
-    store.tidy();
-    outcome
+    let outcome = job.fetch(&sources, &store, &workspace)?;
+    workspace.remove()?;
+    Ok(outcome)
 }
 
 /// One call of [`ensure`].

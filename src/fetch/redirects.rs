@@ -69,7 +69,9 @@ impl Client {
         let mut headers = headers.clone();
         let mut here = url::Url::parse(url.raw()).map_err(|e| protocol(e.to_string()))?;
         for hop in 0..=MOST_REDIRECTS {
-            let uri: Uri = match here.as_str().parse() {
+            // The first one to the letter: it may be signed.
+            let text = if hop == 0 { url.raw() } else { here.as_str() };
+            let uri: Uri = match text.parse() {
                 Ok(uri) => uri,
                 Err(e) => return Err(protocol(format!("a redirect to no URL ({e})"))),
             };

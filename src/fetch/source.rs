@@ -85,6 +85,12 @@ pub fn parse_source(text: &str) -> Result<Source, FetchError> {
     })
 }
 
+/// Whether a text that is no source, perhaps, was meant to be one.
+pub fn is_meant_as_source(text: &str) -> bool {
+    let schemes = ["pypi:", "hf:", "hf-dataset:"];
+    text.contains("://") || schemes.iter().any(|s| text.starts_with(s))
+}
+
 fn parse(text: &str) -> Result<Source, String> {
     if let Some(c) = text.chars().find(|c| c.is_whitespace() || c.is_control()) {
         return Err(format!("it holds the character {c:?}"));

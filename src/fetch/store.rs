@@ -88,8 +88,9 @@ impl Store {
         Ok(Workspace::new(folder))
     }
 
-    /// Removes what other fetches left that is of no use to anybody: those that
-    /// were killed could not do so themselves. What is in the way stays.
+    /// Removes what fetches left that is of no use to anybody: nothing may keep a
+    /// disk full for nothing. This is the next fetch's business as much, since those
+    /// that are killed cannot do it. What cannot be removed stays.
     pub fn tidy(&self) {
         let Ok(folders) = fs::read_dir(self.root.join("partial")) else {
             return;
@@ -104,7 +105,11 @@ impl Store {
             if let Ok(lock) = lock
                 && lock.try_lock().is_ok()
             {
-                Workspace::new(folder.path()).drop_useless();
+                let workspace = Workspace::new(folder.path());
+                match self.root.join("blobs").join(folder.file_name()).is_file() {
+                    true => workspace.remove().unwrap_or_default(),
+                    false => workspace.drop_useless(),
+                }
             }
         }
     }
@@ -268,7 +273,12 @@ pub(super) fn sync(file: &Path) -> Result<(), FetchError> {
 
 /// Whether a file can be made at `to`: to be known before it is downloaded.
 pub(super) fn check_place(to: &Path) -> Result<(), FetchError> {
-    match NewFile::create(to) {
+    // Of folders that are yet to be made, the nearest that is there.
+    let mut folder = files::folder_of(to);
+    while !folder.exists() {
+        folder = files::folder_of(folder);
+    }
+    match NewFile::create(&folder.join(".pplx")) {
         Ok(_) => Ok(()),
         Err(e) => Err(FetchError::io("create", to, e)),
     }

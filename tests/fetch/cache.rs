@@ -55,14 +55,14 @@ fn what_is_there_needs_no_cache_and_a_download_says_that_it_does() {
         assert!(out.contains("already there, verified"), "{out}");
         assert_eq!(err.lines().count(), 1, "{err}");
 
-        let kept = place.dir.path().join("kept");
-        std::fs::rename(&place.path, &kept).unwrap();
-        let (code, _, err) = run(&[&url, "--sha256", &hash]);
+        let absent = Place::new();
+        let mut command = pplx(&absent, &[&url, "--sha256", &hash]);
+        cacheless(&absent, &mut command);
+        let (code, _, err) = finish(command);
         assert_eq!(code, Some(1));
         assert!(err.contains("a download needs the cache"), "{err}");
         assert!(err.contains("PPLX_CACHE"), "{err}");
-        assert!(!place.path.exists());
-        std::fs::rename(&kept, &place.path).unwrap();
+        assert!(!absent.path.parent().unwrap().exists());
     }
     assert!(server.requests().is_empty());
 }

@@ -38,7 +38,7 @@ fn the_server_gets_them_and_nobody_else_sees_them() {
         "/moved?key=t0ken" => {
             Reply::new(302, b"").with("Location", "http://me:s3cret@192.0.2.1/x?y=t0ken")
         }
-        "/broken?key=t0ken" => Reply::file(request, &[7; 100_000], Some("\"a\"")).cut_after(50_000),
+        "/broken?key=t0ken" => Reply::file(request, &[7; 100_000], Some("\"a\"")).cut_after(40_000),
         "/m?key=t0ken" => Reply::file(request, b"model", None),
         "/unsized?key=t0ken" => Reply::new(200, b"x").without_length(),
         _ => Reply::new(404, b""),
@@ -126,7 +126,11 @@ fn experiments_and_plans_show_none() {
         ("{ \"https://user:s3cret@h/m\" = 1 }", false),
     ] {
         std::fs::write(&file, experiment(source)).unwrap();
-        for flags in [&[][..], &["--json"], &["--set", "sweep.contexts=0"]] {
+        for flags in [
+            &[][..],
+            &["--format", "json"],
+            &["--set", "sweep.contexts=0"],
+        ] {
             let mut command = Command::new(env!("CARGO_BIN_EXE_pplx"));
             command.arg("plan").arg(&file).args(flags);
             command.env("PPLX_CACHE", dir.path().join("cache"));
