@@ -6,8 +6,8 @@ use super::Failure;
 use super::inputs::{Ensured, ensure_all, failure, fetch_options};
 use crate::experiment::Experiment;
 use crate::fetch::{
-    Artifact, FetchOptions, Outcome, Progress, TerminalProgress, ensure, parse_source,
-    remembered_sha256,
+    Artifact, FetchOptions, Outcome, Progress, TerminalProgress, ensure, is_meant_as_source,
+    parse_source, remembered_sha256,
 };
 use crate::plan::Plan;
 use crate::say;
@@ -67,10 +67,14 @@ fn fetch_experiment(args: &Args, options: &FetchOptions) -> Result<(), Failure> 
             "name one experiment, or one file's sources and its place with --output PATH",
         ));
     };
-    if parse_source(file).is_ok() {
+    if let Ok(source) = parse_source(file) {
         return Err(Failure::usage(format!(
-            "'{file}' is a source; say with --output PATH where the file is to be"
+            "'{source}' is a source; say with --output PATH where the file is to be"
         )));
+    }
+    if is_meant_as_source(file) {
+        // Not as the name of a file that is not there: it may hold a password.
+        parse_source(file).map_err(Failure::usage)?;
     }
     let experiment = Experiment::load(file, &args.sets).map_err(Failure::usage)?;
     let plan = Plan::new(&experiment).map_err(Failure::usage)?;

