@@ -54,13 +54,13 @@ pub struct Args {
         visible_aliases = ["ctx-size", "context"],
         value_name = "N",
         default_value_t = 512,
-        value_parser = values::context()
+        value_parser = values::context
     )]
     ctx: usize,
 
     /// At most so many windows [default: all that the corpus or the stored base
     /// has].
-    #[arg(long, visible_alias = "windows", value_name = "N", value_parser = values::count())]
+    #[arg(long, visible_alias = "windows", value_name = "N", value_parser = values::count)]
     chunks: Option<usize>,
 
     /// Store the model's distributions as a base in place of comparing it.
@@ -91,12 +91,12 @@ pub struct Args {
     json: bool,
 
     /// Worker threads; 0 takes every core. Never changes a number.
-    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = values::threads())]
+    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = values::threads)]
     threads: usize,
 
     /// Windows evaluated together; chosen for speed by default. Never changes a
     /// number.
-    #[arg(long, value_name = "N", value_parser = values::count())]
+    #[arg(long, value_name = "N", value_parser = values::count)]
     batch: Option<usize>,
 
     #[command(flatten)]

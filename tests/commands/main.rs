@@ -2,6 +2,7 @@
 //! tests make: files, figures, messages and exit codes.
 
 mod changed;
+mod faults;
 mod inspect;
 mod kept;
 mod kld;
