@@ -317,20 +317,21 @@ impl ResultRow {
                 figures.mean_nll
             ));
         }
-        let fits = |w: &&WindowRow| p.geometry.is_window(w.window, windows.len(), w.scored);
-        match windows.iter().find(|w| !fits(w)) {
-            None => Ok(()),
-            Some(w) => Err(format!(
-                "window {} has {} scored tokens, which its geometry does not make",
-                w.window, w.scored
-            )),
-        }
+        Ok(())
     }
 
     /// The same, and whether all figures that follow from windows do so. `windows` know
     /// the bytes of their targets.
     pub(super) fn check_all_of_windows(&self, windows: &[WindowRow]) -> Result<(), String> {
         self.check_windows(windows)?;
+        let geometry = &self.provenance.geometry;
+        let fits = |w: &&WindowRow| geometry.is_window(w.window, windows.len(), w.scored);
+        if let Some(w) = windows.iter().find(|w| !fits(w)) {
+            return Err(format!(
+                "window {} has {} scored tokens, which its geometry does not make",
+                w.window, w.scored
+            ));
+        }
         match &self.outcome {
             Outcome::Ok(figures) => consistency::check_window_figures(figures, windows),
             Outcome::Failed(_) | Outcome::NotRun => Ok(()),

@@ -355,7 +355,7 @@ fn many_rows_are_folded_in_markdown_except_those_to_look_at() {
 #[test]
 fn markdown_that_exceeds_a_comment_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let keys: Vec<String> = (0..300)
+    let keys: Vec<String> = (0..600)
         .map(|i| format!("a-long-name-of-a-run-{i}"))
         .collect();
     let table = |name: &str, n: usize| {
