@@ -51,7 +51,7 @@ pub struct Args {
     causes: Vec<Cause>,
 
     /// Worker threads; 0 takes every core. Never changes a number.
-    #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = values::threads())]
+    #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = values::threads)]
     threads: usize,
 
     #[command(flatten)]

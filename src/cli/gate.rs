@@ -1,13 +1,13 @@
 //! The bounds that comparing verbs share.
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::Failure;
 use crate::experiment::Experiment;
 use crate::results::Gate;
 use crate::results::noise::{Calibration, MaxDelta, NoiseFloor};
+use crate::say;
 
 #[derive(clap::Args)]
 pub struct GateArgs {
@@ -18,7 +18,7 @@ pub struct GateArgs {
     /// Largest change of the perplexity in percent, in either direction
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
     max_delta_pct: Option<f64>,
-    /// Largest difference in standard errors, in either direction
+    /// Largest difference in standard errors of the paired test, in either direction
     #[arg(long, value_name = "SIGMA", allow_negative_numbers = true)]
     max_sigma: Option<f64>,
     /// Fail changes whose p, adjusted for the number of rows, is below this
@@ -71,8 +71,7 @@ impl GateArgs {
 /// Says what is to be known of the tables that were read, each thing once.
 pub fn notes<'a>(notes: impl Iterator<Item = &'a str>) {
     for note in notes.collect::<BTreeSet<_>>() {
-        // A message that nobody reads changes no verdict.
-        let _ = writeln!(io::stderr(), "pplx: note: {note}");
+        say::message(format_args!("pplx: note: {note}"));
     }
 }
 

@@ -55,13 +55,13 @@ pub struct Args {
         visible_aliases = ["ctx-size", "context"],
         value_name = "N",
         default_value_t = 512,
-        value_parser = values::context()
+        value_parser = values::context
     )]
     ctx: usize,
 
     /// At most so many windows [default: all that the corpus or the stored base
     /// has].
-    #[arg(long, visible_alias = "windows", value_name = "N", value_parser = values::count())]
+    #[arg(long, visible_alias = "windows", value_name = "N", value_parser = values::count)]
     chunks: Option<usize>,
 
     /// Store the model's distributions as a base in place of comparing it.
@@ -92,12 +92,12 @@ pub struct Args {
     json: bool,
 
     /// Worker threads; 0 takes every core. Never changes a number.
-    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = values::threads())]
+    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = values::threads)]
     threads: usize,
 
     /// Windows evaluated together; chosen for speed by default. Never changes a
     /// number.
-    #[arg(long, value_name = "N", value_parser = values::count())]
+    #[arg(long, value_name = "N", value_parser = values::count)]
     batch: Option<usize>,
 
     #[command(flatten)]
@@ -232,6 +232,7 @@ fn compare(
 ) -> Result<String, Failure> {
     if BaseFile::is_one(path).map_err(Failure::usage)? {
         let mut base = BaseFile::open(path).map_err(Failure::usage)?;
+        let note = base.note();
         let checked = check_stored(base.info(), &model.tokens, &settings);
         let settings = Settings {
             limits: Limits {
@@ -245,7 +246,7 @@ fn compare(
             path,
             args,
             (model, settings, &control),
-            BaseInput::Stored(base.rows()),
+            (BaseInput::Stored(base.rows()), note),
         );
     }
     let base = Input::open(path, text, args)?;
@@ -256,10 +257,13 @@ fn compare(
         path,
         args,
         (model, settings, &control),
-        BaseInput::Model {
-            loaded: &base.loaded,
-            placement: settings.placement,
-        },
+        (
+            BaseInput::Model {
+                loaded: &base.loaded,
+                placement: settings.placement,
+            },
+            None,
+        ),
     )
 }
 
@@ -271,7 +275,7 @@ fn report(
     path: &Path,
     args: &Args,
     (model, settings, control): (&Input, Settings, &Control),
-    base: BaseInput,
+    (base, note): (BaseInput, Option<&str>),
 ) -> Result<String, Failure> {
     let (m, tokens) = measured(&args.model, control, |observe| {
         measure_against(
@@ -288,7 +292,7 @@ fn report(
         NoKldFigures::Overflow(_) => Failure::failed(e),
     })?;
     if args.json {
-        let mut value = kld_format::json(&figures);
+        let mut value = kld_format::json(&figures, note);
         value["engine"] = engine(None).into();
         value["model"] = args.model.display().to_string().into();
         value["base"] = path.display().to_string().into();
@@ -307,7 +311,7 @@ fn report(
         settings.geometry.mode,
         m.scored,
         m.windows.len(),
-        kld_format::text(&figures)
+        kld_format::text(&figures, note)
     ))
 }
 

@@ -37,7 +37,7 @@ pub struct Args {
     tables: TableArgs,
 
     /// Worker threads; 0 takes every core. Never changes a number.
-    #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = values::threads())]
+    #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = values::threads)]
     threads: usize,
 
     #[command(flatten)]

@@ -432,6 +432,9 @@ impl Reporter for SweepProgress {
         };
         let (place, took) = (&self.place, took.as_secs_f64());
         say::message(format!("{place}  {result}  ({took:.1} s)"));
+        if !row.note.is_empty() {
+            say::message(format!("note: {}: {}", row.key, row.note));
+        }
     }
 
     fn kept(&mut self, n: usize, of: usize, row: &ResultRow) {

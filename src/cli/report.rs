@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::gate::{GateArgs, notes};
 use super::{Failure, outputs};
 use crate::report::Report;
+use crate::results::markdown::too_long_note;
 use crate::results::noise::NoiseFloor;
 use crate::results::write_atomic;
 
@@ -58,7 +59,11 @@ pub fn run(args: Args) -> Result<(), Failure> {
         write(path, &page)?;
     }
     if let Some(path) = &args.markdown {
-        write(path, &report.to_markdown())?;
+        let markdown = report.to_markdown();
+        let note = too_long_note(&markdown);
+        let note = note.map(|note| format!("{}: {note}", path.display()));
+        notes(note.as_deref().into_iter());
+        write(path, &markdown)?;
     }
     Ok(())
 }

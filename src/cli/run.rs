@@ -38,12 +38,12 @@ pub struct Args {
     tables: TableArgs,
 
     /// Worker threads; 0 takes every core. Never changes a number.
-    #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = values::threads())]
+    #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = values::threads)]
     threads: usize,
 
     /// Windows evaluated together; chosen for speed by default. Never changes a
     /// number.
-    #[arg(long, value_name = "N", value_parser = values::count())]
+    #[arg(long, value_name = "N", value_parser = values::count)]
     batch: Option<usize>,
 
     #[command(flatten)]

@@ -50,16 +50,16 @@ pub struct Args {
         visible_alias = "context",
         value_name = "N",
         default_value_t = 512,
-        value_parser = values::context()
+        value_parser = values::context
     )]
     ctx_size: usize,
 
     /// At most so many windows.
-    #[arg(long, value_name = "N", value_parser = values::count())]
+    #[arg(long, value_name = "N", value_parser = values::count)]
     chunks: Option<usize>,
 
     /// Use only the first N tokens of the corpus.
-    #[arg(long, value_name = "N", value_parser = values::count())]
+    #[arg(long, value_name = "N", value_parser = values::count)]
     max_tokens: Option<usize>,
 
     /// llama-perplexity's option of this name: windows that overlap, of --ctx-size
@@ -73,11 +73,11 @@ pub struct Args {
     mode: ModeName,
 
     /// Tokens from one window's start to the next.
-    #[arg(long, value_name = "N", value_parser = values::count())]
+    #[arg(long, value_name = "N", value_parser = values::count)]
     stride: Option<usize>,
 
     /// Tokens at the start of each window that are not scored.
-    #[arg(long, value_name = "N", value_parser = values::count())]
+    #[arg(long, value_name = "N", value_parser = values::count)]
     unscored_prefix: Option<usize>,
 
     /// Begin the text and each window with BOS, whatever the model says.
@@ -114,12 +114,12 @@ pub struct Args {
     json: bool,
 
     /// Worker threads; 0 takes every core. Never changes a number.
-    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = values::threads())]
+    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = values::threads)]
     threads: usize,
 
     /// Windows evaluated together; chosen for speed by default. Never changes a
     /// number.
-    #[arg(long, value_name = "N", value_parser = values::count())]
+    #[arg(long, value_name = "N", value_parser = values::count)]
     batch: Option<usize>,
 
     /// The device of all layers, or of a cycle [default: chosen].
@@ -130,7 +130,7 @@ pub struct Args {
     #[arg(
         long,
         value_name = "N",
-        value_parser = values::count(),
+        value_parser = values::count,
         help_heading = "Placement"
     )]
     gpu_layers: Option<usize>,
@@ -143,7 +143,7 @@ pub struct Args {
     #[arg(
         long,
         value_name = "N",
-        value_parser = values::count(),
+        value_parser = values::count,
         help_heading = "Placement"
     )]
     layers_per_window: Option<usize>,

@@ -33,7 +33,7 @@ pub struct Args {
         long,
         value_name = "N",
         default_value_t = DEFAULT_CHUNK,
-        value_parser = values::count()
+        value_parser = values::count
     )]
     chunk_bytes: usize,
 }

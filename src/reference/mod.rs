@@ -11,6 +11,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::eval::Geometry;
+use crate::results::consistency::check_sha256;
 use crate::results::csv_file::{self, Column, Columns};
 use crate::results::{Comparison, CsvError, Outcome, ResultRow, schema};
 
@@ -92,10 +93,9 @@ impl ReferenceRow {
             ("model_sha256", &r.model_sha256),
             ("corpus_sha256", &r.corpus_sha256),
         ] {
-            if sha.len() != 64 || !sha.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
-                return Err(format!(
-                    "column '{column}' holds '{sha}', not 64 lower-case hexadecimal digits"
-                ));
+            check_sha256(column, sha)?;
+            if sha.is_empty() {
+                return Err(format!("column '{column}' is empty"));
             }
         }
         let preset = Geometry::sliding_window(r.n_ctx, r.stride, r.unscored_prefix);

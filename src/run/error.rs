@@ -56,7 +56,7 @@ impl SweepError {
             SweepError::Reference(e) | SweepError::Results(ResultsError::Csv(e)) => {
                 !matches!(e, CsvError::Write { .. })
             }
-            SweepError::Results(ResultsError::Windows { .. }) => true,
+            SweepError::Results(ResultsError::Windows { .. } | ResultsError::Newer { .. }) => true,
             SweepError::Results(_) | SweepError::Record(_) | SweepError::Interrupted => false,
         }
     }

@@ -13,6 +13,7 @@ use super::measure::{
     BaseInput, Control, Measurement, Observation, Settings, measure, measure_against,
 };
 use super::ready::{Ready, known_before, window_bos};
+use super::remarks::remarks;
 use super::selection::{Selection, check_foreign};
 use crate::backend::Variation;
 use crate::eval::TokenKld;
@@ -323,7 +324,8 @@ impl Sweep<'_> {
             None => measure(loaded, ids, settings, self.control, &mut progress)?,
         };
         inputs.check_model(&run.model, &loaded.model.gguf)?;
-        let row = ended(run, ready.provenance, Outcome::Ok(m.figures.clone()));
+        let mut row = ended(run, ready.provenance, Outcome::Ok(m.figures.clone()));
+        row.note = remarks(loaded, ids, &settings).join("; ");
         let tokenizer = loaded.tokenizer()?;
         let record = Record::new(&row, &m.scores, ids, |id| tokenizer.piece(id));
         let timing = timing(clock, &m, loaded.cpu.n_threads());

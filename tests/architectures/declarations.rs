@@ -297,7 +297,6 @@ fn lost_tensors_are_missed() {
     for (name, tensor) in [
         ("glm4moe", "blk.1.attn_q_norm.weight"),
         ("bitnet", "blk.0.ffn_down.scale"),
-        ("deepseek2", "blk.1.exp_probs_b.bias"),
         ("falcon_40b", "blk.0.attn_norm_2.weight"),
         ("stablelm", "blk.0.ffn_norm.weight"),
     ] {

@@ -41,7 +41,7 @@ const REFERENCES: &[Reference] = &[
     },
     Reference {
         name: "glm4moe_axes",
-        tiny: || with_axes("glm4moe", [1, 1, 0, 1]),
+        tiny: || with_axes("glm4moe", [1, 1, 0, 2]).set("rope.dimension_count", Value::U32(8)),
         ty: BlockType::F32,
     },
 ];

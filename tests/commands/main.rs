@@ -4,6 +4,7 @@
 mod changed;
 #[cfg(unix)]
 mod endings;
+mod faults;
 mod inspect;
 mod kept;
 mod kld;

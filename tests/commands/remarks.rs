@@ -135,7 +135,7 @@ fn exaone() -> Tiny {
     tiny.tensors = gemma.tensors;
     tiny.tensors
         .retain(|t| !t.0.contains(".attn_norm.") && !t.0.contains(".ffn_norm."));
-    tiny
+    tiny.unset("rope.freq_base_swa")
 }
 
 #[test]

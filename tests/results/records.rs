@@ -137,8 +137,8 @@ fn what_the_comparison_stands_on_is_said() {
     fs::remove_file(dir.path().join("b.windows.csv")).unwrap();
     let d = json(&a, &b, &[], 0);
     assert_eq!(d["rows"][0]["basis"], "unpaired");
-    // The p of the unpaired σ.
-    assert!(d["rows"][0]["adjusted_p"].as_f64().unwrap() > 0.9);
+    // The p of the unpaired σ is no test.
+    assert!(d["rows"][0]["adjusted_p"].is_null());
 }
 
 /// The reader that `docs/results.md` shows, as it stands there.

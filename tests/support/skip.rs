@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 /// The needs, by the names that `PPLX_REQUIRE` takes, and what each is.
-pub const NEEDS: [(&str, &str); 9] = [
+pub const NEEDS: [(&str, &str); 10] = [
     (
         "shared",
         "llama.cpp's figures and vocabularies in ../shared, or PPLX_SHARED",
@@ -39,6 +39,7 @@ pub const NEEDS: [(&str, &str); 9] = [
         "python3 with pip and numpy; PPLX_PYTHON names another",
     ),
     ("chromium", "Chromium in /usr/bin, or PPLX_CHROMIUM"),
+    ("strace", "strace, which makes system calls fail"),
 ];
 
 /// Names of several needs. A machine has a GPU or has none, so `all` names one.
@@ -48,6 +49,7 @@ const GROUPS: [(&str, &[&str]); 2] = [
         "all",
         &[
             "shared", "smollm2", "gemma3", "gpu", "standin", "nvrtc", "python", "chromium",
+            "strace",
         ],
     ),
 ];

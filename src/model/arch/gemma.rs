@@ -29,8 +29,11 @@ pub(super) fn gemma2(c: &mut Context) -> Result<Parts, ModelError> {
     let local_base = c.hp.optional_float("rope.freq_base_swa")?.unwrap_or(base);
     let rope = |base| Rope::new(RopePairs::Halves, n_rot, base, &scaling, None, attn_factor);
     let (global, local) = (rope(base), rope(local_base));
-    let window = c.hp.optional_count("attention.sliding_window")?;
-    let spans = c.spans(Some(window.unwrap_or(WINDOW)), PERIOD)?;
+    let window = match c.hp.has("attention.sliding_window") {
+        true => c.window()?,
+        false => Some(WINDOW),
+    };
+    let spans = c.spans(window, PERIOD)?;
     let softcap = softcap_of(c, "attn_logit_softcapping", ATTENTION_CAP)?;
     let layers = around_blocks(c, |c, i| {
         let mut attention = c.attention(i, &widths)?;

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use rayon::prelude::*;
 use serde::Serialize;
 
 use super::{Basis, Diff, DiffRow, Difference, Verdict};
@@ -233,7 +234,7 @@ impl Diff {
             failed: self.count(Verdict::Fail),
             below_noise_floor: self.count(Verdict::BelowNoiseFloor),
             not_measured,
-            rows: self.rows.iter().map(Row::new).collect(),
+            rows: self.rows.par_iter().map(Row::new).collect(),
         };
         Ok(serde_json::to_string_pretty(&json)? + "\n")
     }
@@ -244,7 +245,8 @@ impl Diff {
     /// # Errors
     /// None is expected; they are those of the writer.
     pub fn to_csv(&self) -> io::Result<Vec<u8>> {
-        csv_file::to_bytes(self.rows.iter().map(Record::new))
+        let records: Vec<Record> = self.rows.par_iter().map(Record::new).collect();
+        csv_file::to_bytes(records)
     }
 }
 

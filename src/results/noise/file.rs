@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{Calibration, Component, NoiseRow, RunNoise, Shift, Subject};
+use crate::results::ResultsError;
+use crate::results::consistency::check_sha256;
 use crate::results::csv_file::{self, CsvError};
 use crate::results::schema::NoiseRecord;
 
@@ -21,6 +23,18 @@ impl Calibration {
     pub fn load_if_exists(path: &Path) -> Result<Option<Self>, CsvError> {
         let lines = csv_file::read_if_exists(path)?;
         lines.map(|lines| Self::of_lines(path, lines)).transpose()
+    }
+
+    /// [`load_if_exists`](Self::load_if_exists), to be written again.
+    ///
+    /// # Errors
+    /// Columns that only a newer pplx knows, too: what is in them would be lost.
+    pub fn load_to_extend(path: &Path) -> Result<Option<Self>, ResultsError> {
+        let found = Self::load_if_exists(path)?;
+        match found.as_ref().and_then(|c| c.note.clone()) {
+            None => Ok(found),
+            Some(note) => Err(ResultsError::Newer { note }),
+        }
     }
 
     fn of_lines(path: &Path, contents: csv_file::Contents<NoiseRecord>) -> Result<Self, CsvError> {
@@ -130,6 +144,24 @@ impl NoiseRecord {
             max: self.max_delta_nll,
         };
         check(&shift)?;
+        for (column, sha) in [
+            ("model_sha256", &self.model_sha256),
+            ("tokens_sha256", &self.tokens_sha256),
+        ] {
+            check_sha256(column, sha)?;
+        }
+        if self.windows == 0 || self.scored_tokens < self.windows {
+            return Err(format!(
+                "{} windows have {} scored tokens",
+                self.windows, self.scored_tokens
+            ));
+        }
+        if self.se.is_some() != (self.windows > 1) {
+            return Err(format!(
+                "'se' is empty with one window and with no more, but here with {}",
+                self.windows
+            ));
+        }
         let subject = Subject {
             model_sha256: self.model_sha256,
             tokens_sha256: self.tokens_sha256,
