@@ -76,13 +76,16 @@ pub struct Sweep<'a> {
 
 /// Why a run has no figures, and what is known of it all the same.
 struct Failed {
-    error: RunError,
+    error: Box<RunError>,
     known: Option<Box<Provenance>>,
 }
 
 impl From<RunError> for Failed {
     fn from(error: RunError) -> Self {
-        Self { error, known: None }
+        Self {
+            error: Box::new(error),
+            known: None,
+        }
     }
 }
 
@@ -302,7 +305,7 @@ impl Sweep<'_> {
         };
         let measured = self.measured(run, (loaded, ready), base, inputs, clock, reporter);
         measured.map_err(|error| Failed {
-            error,
+            error: Box::new(error),
             known: Some(Box::new(known)),
         })
     }

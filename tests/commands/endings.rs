@@ -273,6 +273,7 @@ fn nohup_is_obeyed() {
     project.write("c/t.txt", &text(20_000));
     let mut child = sh.spawn().unwrap();
     std::thread::sleep(Duration::from_millis(200));
+    assert!(child.try_wait().unwrap().is_none());
     signal(&child, "HUP");
     assert_eq!(wait(&mut child, Duration::from_secs(60)).code(), Some(0));
 }

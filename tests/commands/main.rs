@@ -3,6 +3,7 @@
 
 mod cacheless;
 mod changed;
+#[cfg(unix)]
 mod endings;
 mod faults;
 mod inspect;
