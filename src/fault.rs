@@ -6,6 +6,8 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook};
 use std::sync::{Mutex, PoisonError};
 
+use crate::say;
+
 /// What the last panic said, on whatever thread.
 static LAST: Mutex<Option<String>> = Mutex::new(None);
 
@@ -14,12 +16,12 @@ pub fn install() {
     set_hook(Box::new(|info| {
         let mut said = text_of(info.payload());
         if let Some(place) = info.location() {
-            said += &format!(" ({}:{})", place.file(), place.line());
+            said += &format!(" ({}:{})", short(place.file()), place.line());
         }
         // RUST_BACKTRACE asks for it.
         let trace = Backtrace::capture();
         if trace.status() == BacktraceStatus::Captured {
-            said += &format!("\n{trace}");
+            say::at_once(&format!("{said}\n{trace}"));
         }
         let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
         // What follows a panic is not its cause.
@@ -38,6 +40,13 @@ pub fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
         let said = last.take().unwrap_or_else(|| text_of(&*payload));
         format!("internal error: {said}; please report it")
     })
+}
+
+/// The end of a path: rows must not tell where pplx was built.
+fn short(file: &str) -> &str {
+    const COMPONENTS: usize = 3;
+    let slash = file.rmatch_indices(['/', '\\']).nth(COMPONENTS - 1);
+    slash.map_or(file, |(at, _)| file.get(at + 1..).unwrap_or(file))
 }
 
 fn text_of(payload: &(dyn Any + Send)) -> String {
@@ -65,5 +74,12 @@ mod tests {
             there.unwrap_err(),
             "internal error: on a thread, 5; please report it"
         );
+    }
+
+    #[test]
+    fn places_are_the_same_wherever_pplx_was_built() {
+        assert_eq!(short("src/run/sweep.rs"), "src/run/sweep.rs");
+        assert_eq!(short("/home/me/x-1.0/src/y.rs"), "x-1.0/src/y.rs");
+        assert_eq!(short("y.rs"), "y.rs");
     }
 }

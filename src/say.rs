@@ -8,10 +8,11 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use console::Term;
-use indicatif::{MultiProgress, ProgressDrawTarget, TermLike};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 
 /// Stdout could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -24,13 +25,18 @@ pub fn message(text: impl std::fmt::Display) {
     // A name that prints itself badly is no reason to stop, either.
     let mut line = String::new();
     let _ = write!(line, "{text}");
-    let line = format!("{}\n", escaped(&line));
-    // At once: lines of several processes do not mix.
-    let write = || drop(io::stderr().write_all(line.as_bytes()));
-    match has_bars() {
-        true => bars().suspend(write),
-        false => write(),
+    let write = || at_once(&line);
+    match &screen().bar {
+        Some(bar) => bar.suspend(write),
+        None => write(),
     }
+}
+
+/// [`message`], wherever the cursor is: for who may hold the screen himself.
+pub fn at_once(text: &str) {
+    let line = format!("{}\n", escaped(text));
+    // In one piece: lines of several processes do not mix.
+    let _ = io::stderr().write_all(line.as_bytes());
 }
 
 /// Whether stderr is a terminal that bars can be drawn on.
@@ -39,20 +45,109 @@ pub fn has_bars() -> bool {
     *HAS.get_or_init(|| io::stderr().is_terminal() && !console::is_dumb())
 }
 
-/// The bars at the foot of the terminal; messages go above them. Hidden where
-/// stderr is no terminal.
-pub fn bars() -> &'static MultiProgress {
-    static BARS: OnceLock<MultiProgress> = OnceLock::new();
-    BARS.get_or_init(|| {
-        let target = match has_bars() {
-            true => {
-                let screen = Screen(Term::buffered_stderr());
-                ProgressDrawTarget::term_like_with_hz(Box::new(screen), 20)
+/// Lines at the foot of the terminal, until they are dropped; messages go above
+/// them. Nothing where stderr is no terminal.
+pub struct Foot(u64);
+
+/// What stands at the foot: the lines of each [`Foot`], drawn as one.
+struct Shown {
+    feet: Vec<(u64, Vec<String>)>,
+    next: u64,
+    bar: Option<ProgressBar>,
+}
+
+static SHOWN: Mutex<Shown> = Mutex::new(Shown {
+    feet: Vec::new(),
+    next: 0,
+    bar: None,
+});
+
+fn screen() -> MutexGuard<'static, Shown> {
+    SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Foot {
+    /// Below those that are there; without lines yet.
+    #[expect(clippy::new_without_default, reason = "it takes room on the screen")]
+    pub fn new() -> Self {
+        let mut screen = screen();
+        let id = screen.next;
+        screen.next += 1;
+        screen.feet.push((id, Vec::new()));
+        Self(id)
+    }
+
+    /// Replaces the lines, which are no longer than [`columns`].
+    pub fn set(&self, lines: Vec<String>) {
+        let mut screen = screen();
+        if let Some(foot) = screen.feet.iter_mut().find(|foot| foot.0 == self.0) {
+            foot.1 = lines;
+        }
+        screen.draw();
+    }
+}
+
+impl Drop for Foot {
+    fn drop(&mut self) {
+        let mut screen = screen();
+        screen.feet.retain(|foot| foot.0 != self.0);
+        screen.draw();
+    }
+}
+
+/// Takes all lines away from the foot of the terminal.
+pub fn clear() {
+    let mut screen = screen();
+    screen.feet.clear();
+    screen.draw();
+}
+
+impl Shown {
+    fn draw(&mut self) {
+        if !has_bars() {
+            return;
+        }
+        let lines: Vec<&str> = self
+            .feet
+            .iter()
+            .flat_map(|(_, l)| l)
+            .map(String::as_str)
+            .collect();
+        if lines.is_empty() {
+            if let Some(bar) = self.bar.take() {
+                bar.finish_and_clear();
             }
-            false => ProgressDrawTarget::hidden(),
-        };
-        MultiProgress::with_draw_target(target)
-    })
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let screen = Box::new(Screen(Term::buffered_stderr()));
+            let target = ProgressDrawTarget::term_like_with_hz(screen, 20);
+            let bar = ProgressBar::with_draw_target(None, target);
+            let style = ProgressStyle::with_template("{msg}");
+            bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+        });
+        bar.set_message(lines.join("\n"));
+    }
+}
+
+/// `[====>   ]` of so many columns within the brackets, for a share from 0 to 1.
+pub fn bar(share: f64, columns: usize) -> String {
+    // A cast stops at the limits of its type.
+    let full = ((share * columns as f64) as usize).min(columns);
+    let head = usize::from(full < columns);
+    let rest = columns - full - head;
+    let (done, head, rest) = ("=".repeat(full), ">".repeat(head), " ".repeat(rest));
+    format!("[{done}{head}{rest}]")
+}
+
+/// `1:02:03`, or `2:03`.
+pub fn clock(time: Duration) -> String {
+    let s = time.as_secs();
+    let (h, m, s) = (s / 3600, s / 60 % 60, s % 60);
+    match h {
+        0 => format!("{m}:{s:02}"),
+        h => format!("{h}:{m:02}:{s:02}"),
+    }
 }
 
 /// Columns that a line of a bar may take.
@@ -259,5 +354,16 @@ mod tests {
         assert_eq!(shortened("a\u{1b}b", 3), "a…b");
         assert_eq!(shortened("abc", 1), "…");
         assert_eq!(shortened("abc", 0), "");
+    }
+
+    #[test]
+    fn bars_and_times() {
+        let bars = [0.0, 0.5, 0.99, 1.0, f64::NAN].map(|share| bar(share, 4));
+        assert_eq!(bars, ["[>   ]", "[==> ]", "[===>]", "[====]", "[>   ]"]);
+        let of = |s| clock(Duration::from_secs(s));
+        assert_eq!(
+            [of(0), of(59), of(61), of(3723)],
+            ["0:00", "0:59", "1:01", "1:02:03"]
+        );
     }
 }

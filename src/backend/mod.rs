@@ -190,6 +190,18 @@ pub enum BackendError {
     Layers { found: Range<usize>, n_layer: usize },
     #[error(transparent)]
     Quant(#[from] crate::quant::QuantError),
+    #[error(
+        "the model returns {found} logits for sequence {sequence}, not {rows} rows of {n_vocab}"
+    )]
+    Logits {
+        sequence: usize,
+        rows: usize,
+        n_vocab: usize,
+        found: usize,
+    },
+    /// Of a model or device that is not pplx's own, in its words.
+    #[error("{0}")]
+    Other(String),
     #[error("numerics '{numerics}' is not for layers on {device}")]
     Numerics { numerics: Numerics, device: Device },
     #[error("numerics 'q8' has no product for weights of type {0}; use numerics 'exact'")]
@@ -200,6 +212,13 @@ pub enum BackendError {
     Cuda(#[from] cuda::CudaError),
     #[error("interrupted")]
     Interrupted,
+}
+
+impl BackendError {
+    /// Any other error of a model or device.
+    pub fn other(e: impl fmt::Display) -> Self {
+        BackendError::Other(e.to_string())
+    }
 }
 
 /// A target to score: the row whose logits predict it, and its id.

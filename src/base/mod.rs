@@ -81,6 +81,14 @@ impl BaseFile {
         }
     }
 
+    /// What a reader of the figures must know of the format.
+    pub fn note(&self) -> Option<&'static str> {
+        match self {
+            BaseFile::Top(_) => None,
+            BaseFile::LlamaCpp(_) => Some(llama_cpp::NOTE),
+        }
+    }
+
     /// As the evaluator reads it.
     pub fn rows(&mut self) -> &mut dyn StoredBase {
         match self {

@@ -8,6 +8,7 @@ use crate::experiment::Experiment;
 use crate::fetch::{
     Artifact, FetchError, FetchOptions, Outcome, Progress, TerminalProgress, ensure,
 };
+use crate::files;
 use crate::plan::Plan;
 use crate::say;
 
@@ -28,6 +29,11 @@ pub fn planned(file: &Path, sets: &[String]) -> Result<(Experiment, Plan, FetchO
 /// The environment's options; a signal ends what is done with them.
 pub fn fetch_options() -> FetchOptions {
     let mut options = FetchOptions::from_env();
+    for folder in options.cache_dir.iter() {
+        for part in ["", "tokens", "kernels"] {
+            files::clean(&folder.join(part));
+        }
+    }
     options.interrupt = signals::interrupt().flag().clone();
     options
 }

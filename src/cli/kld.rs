@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use super::Failure;
 use super::control::ControlArgs;
 use super::progress::WindowsBar;
+use super::text::Text;
+use super::{outputs, values};
 use crate::base::llama_cpp::GridWriter;
 use crate::base::top::TopWriter;
 use crate::base::{BaseFile, BaseInfo};
-use crate::corpus::{DEFAULT_CHUNK, tokenize_file};
-use crate::eval::{BaseSink, EvalError, Geometry, Limits, WindowPlan};
+use crate::eval::{BaseSink, Geometry, Limits, WindowPlan};
 use crate::plan::Placement;
 use crate::results::{KldFigures, NoKldFigures, kld_format};
 use crate::run::{
@@ -26,7 +27,8 @@ use crate::tokenizer;
 --kl-divergence'. The base is a model, which is evaluated alongside, or a file that --save-base or \
 'llama-perplexity --kl-divergence-base' has written.\n\
 Exit codes: 0 compared or saved; 1 a value was not finite; 2 usage, or inputs that cannot be \
-compared; 130 interrupted (a second Ctrl-C kills at once)."
+compared; 130 interrupted (143 by SIGTERM, 129 by SIGHUP; a \
+second signal kills at once)."
 )]
 pub struct Args {
     /// The model, a GGUF file.
@@ -42,7 +44,7 @@ pub struct Args {
     )]
     base: Option<PathBuf>,
 
-    /// The corpus, a UTF-8 text file.
+    /// The corpus, a UTF-8 text file; - for stdin.
     #[arg(short = 'f', long, visible_alias = "file", value_name = "FILE")]
     corpus: PathBuf,
 
@@ -52,13 +54,14 @@ pub struct Args {
         long = "ctx",
         visible_aliases = ["ctx-size", "context"],
         value_name = "N",
-        default_value_t = 512
+        default_value_t = 512,
+        value_parser = values::context
     )]
     ctx: usize,
 
     /// At most so many windows [default: all that the corpus or the stored base
     /// has].
-    #[arg(long, visible_alias = "windows", value_name = "N")]
+    #[arg(long, visible_alias = "windows", value_name = "N", value_parser = values::count)]
     chunks: Option<usize>,
 
     /// Store the model's distributions as a base in place of comparing it.
@@ -89,12 +92,12 @@ pub struct Args {
     json: bool,
 
     /// Worker threads; 0 takes every core. Never changes a number.
-    #[arg(short, long, value_name = "N", default_value_t = 0)]
+    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = values::threads)]
     threads: usize,
 
     /// Windows evaluated together; chosen for speed by default. Never changes a
     /// number.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::count)]
     batch: Option<usize>,
 
     #[command(flatten)]
@@ -120,15 +123,14 @@ struct Input {
 }
 
 impl Input {
-    fn open(path: &Path, args: &Args) -> Result<Self, Failure> {
+    fn open(path: &Path, text: &Text, args: &Args) -> Result<Self, Failure> {
         let options = tokenizer::Options {
             parse_special: args.parse_special,
             ..tokenizer::Options::default()
         };
         let loaded = LoadedModel::open(path, &options, args.threads).map_err(Failure::usage)?;
         let tokenizer = loaded.tokenizer().map_err(Failure::usage)?;
-        let tokens = tokenize_file(&args.corpus, tokenizer, DEFAULT_CHUNK);
-        let tokens = tokens.map_err(Failure::usage)?.ids;
+        let tokens = text.tokenize(tokenizer)?.ids;
         let bos = match (tokenizer.add_bos(), tokenizer.bos()) {
             (false, _) => None,
             (true, Some(id)) => Some(id),
@@ -148,7 +150,11 @@ impl Input {
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
-    let model = Input::open(&args.model, &args)?;
+    if let Some(path) = &args.save_base {
+        outputs::check(path)?;
+    }
+    let text = Text::open(&args.corpus)?;
+    let model = Input::open(&args.model, &text, &args)?;
     let settings = Settings {
         geometry: Geometry::llama_cpp(args.ctx),
         limits: Limits {
@@ -162,7 +168,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     settings.geometry.check().map_err(Failure::usage)?;
     let out = match (&args.save_base, &args.base) {
         (Some(path), _) => save(path, &args, &model, settings)?,
-        (None, Some(path)) => compare(path, &args, &model, settings)?,
+        (None, Some(path)) => compare(path, &text, &args, &model, settings)?,
         (None, None) => return Err(Failure::usage("a --base is needed")),
     };
     let printed = match args.json {
@@ -198,12 +204,12 @@ fn save(path: &Path, args: &Args, model: &Input, settings: Settings) -> Result<S
     match args.format {
         Format::Pplx => {
             let created = TopWriter::create(path, &info, args.entries);
-            let mut sink = created.map_err(Failure::usage)?;
+            let mut sink = created.map_err(Failure::failed)?;
             fill(&mut sink)?;
             sink.finish().map_err(Failure::failed)?;
         }
         Format::LlamaCpp => {
-            let mut sink = GridWriter::create(path, &info).map_err(Failure::usage)?;
+            let mut sink = GridWriter::create(path, &info).map_err(Failure::failed)?;
             fill(&mut sink)?;
             sink.finish().map_err(Failure::failed)?;
         }
@@ -217,9 +223,16 @@ fn save(path: &Path, args: &Args, model: &Input, settings: Settings) -> Result<S
     ))
 }
 
-fn compare(path: &Path, args: &Args, model: &Input, settings: Settings) -> Result<String, Failure> {
+fn compare(
+    path: &Path,
+    text: &Text,
+    args: &Args,
+    model: &Input,
+    settings: Settings,
+) -> Result<String, Failure> {
     if BaseFile::is_one(path).map_err(Failure::usage)? {
         let mut base = BaseFile::open(path).map_err(Failure::usage)?;
+        let note = base.note();
         let checked = check_stored(base.info(), &model.tokens, &settings);
         let settings = Settings {
             limits: Limits {
@@ -233,10 +246,10 @@ fn compare(path: &Path, args: &Args, model: &Input, settings: Settings) -> Resul
             path,
             args,
             (model, settings, &control),
-            BaseInput::Stored(base.rows()),
+            (BaseInput::Stored(base.rows()), note),
         );
     }
-    let base = Input::open(path, args)?;
+    let base = Input::open(path, text, args)?;
     check_same_text((&base.tokens, base.bos), (&model.tokens, model.bos))
         .map_err(|e| of_base(path, e))?;
     let control = args.control.control()?;
@@ -244,10 +257,13 @@ fn compare(path: &Path, args: &Args, model: &Input, settings: Settings) -> Resul
         path,
         args,
         (model, settings, &control),
-        BaseInput::Model {
-            loaded: &base.loaded,
-            placement: settings.placement,
-        },
+        (
+            BaseInput::Model {
+                loaded: &base.loaded,
+                placement: settings.placement,
+            },
+            None,
+        ),
     )
 }
 
@@ -259,7 +275,7 @@ fn report(
     path: &Path,
     args: &Args,
     (model, settings, control): (&Input, Settings, &Control),
-    base: BaseInput,
+    (base, note): (BaseInput, Option<&str>),
 ) -> Result<String, Failure> {
     let (m, tokens) = measured(&args.model, control, |observe| {
         measure_against(
@@ -276,7 +292,7 @@ fn report(
         NoKldFigures::Overflow(_) => Failure::failed(e),
     })?;
     if args.json {
-        let mut value = kld_format::json(&figures);
+        let mut value = kld_format::json(&figures, note);
         value["engine"] = engine(None).into();
         value["model"] = args.model.display().to_string().into();
         value["base"] = path.display().to_string().into();
@@ -295,7 +311,7 @@ fn report(
         settings.geometry.mode,
         m.scored,
         m.windows.len(),
-        kld_format::text(&figures)
+        kld_format::text(&figures, note)
     ))
 }
 
@@ -308,13 +324,7 @@ fn measured<T>(
     let mut bar = WindowsBar::new(&model.to_string_lossy(), &control.interrupt);
     let result = f(&mut |o| bar.at(&o));
     drop(bar);
-    result.map_err(|e| match e {
-        MeasureError::Eval(EvalError::Interrupted { .. }) => Failure::Interrupted(e.to_string()),
-        MeasureError::Eval(EvalError::Vocabulary { .. } | EvalError::Stored(_))
-        | MeasureError::Context { .. }
-        | MeasureError::Geometry(_) => Failure::usage(e),
-        e => Failure::failed(e),
-    })
+    Ok(result?)
 }
 
 fn file_name(path: &Path) -> String {

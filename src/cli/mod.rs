@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::eval::EvalError;
+use crate::run::MeasureError;
 use crate::{fault, say};
 
 mod attribute;
@@ -17,6 +19,7 @@ mod inputs;
 mod inspect;
 mod kld;
 mod noise;
+mod outputs;
 mod plan;
 mod progress;
 mod report;
@@ -24,7 +27,9 @@ mod run;
 mod score;
 mod signals;
 mod tables;
+mod text;
 mod tokenize;
+mod values;
 
 /// Declarative perplexity experiments for people who write LLM inference
 /// kernels and quantization schemes.
@@ -89,6 +94,24 @@ impl Failure {
     /// An error of a run or a gate.
     pub fn failed(e: impl std::fmt::Display) -> Self {
         Failure::Failed(e.to_string())
+    }
+}
+
+impl From<MeasureError> for Failure {
+    fn from(e: MeasureError) -> Self {
+        match &e {
+            MeasureError::Eval(EvalError::Interrupted { .. }) => {
+                Failure::Interrupted(e.to_string())
+            }
+            MeasureError::Context { .. }
+            | MeasureError::Geometry(_)
+            | MeasureError::Device(_)
+            | MeasureError::Numerics { .. }
+            | MeasureError::Eval(
+                EvalError::TokenId { .. } | EvalError::Vocabulary { .. } | EvalError::Stored(_),
+            ) => Failure::usage(e),
+            _ => Failure::failed(e),
+        }
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use super::Failure;
 use super::control::ControlArgs;
 use super::inputs::planned;
 use super::progress::RerunProgress;
 use super::tables::{TableArgs, failure};
+use super::{Failure, signals, values};
+use crate::results::TablePaths;
 use crate::run::Calibrate;
 use crate::say;
 
@@ -36,7 +37,7 @@ pub struct Args {
     tables: TableArgs,
 
     /// Worker threads; 0 takes every core. Never changes a number.
-    #[arg(long, short, value_name = "N", default_value_t = 0)]
+    #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = values::threads)]
     threads: usize,
 
     #[command(flatten)]
@@ -48,6 +49,10 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let mut noise = experiment.noise;
     noise.seeds = args.seeds.map_or(noise.seeds, |n| n as usize);
     let control = args.control.control()?;
+    TablePaths::new(&args.tables.results, &plan.name).clean();
+    signals::set_last_words(
+        "interrupted; runs that are calibrated are kept; --resume measures what is missing",
+    );
     let calibrate = Calibrate {
         plan: &plan,
         results: &args.tables.results,

@@ -7,15 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
-
 use super::signals;
 use crate::backend::Interrupt;
 use crate::fetch::{Progress, TerminalProgress};
 use crate::plan::RunSpec;
 use crate::results::{Outcome, ResultRow, render};
 use crate::run::{Observation, Reporter, RerunReporter};
-use crate::say;
+use crate::say::{self, Foot, bar, clock};
 
 /// Between two drawings.
 const DRAW_INTERVAL: Duration = Duration::from_millis(200);
@@ -94,14 +92,18 @@ impl Measuring {
         share.min(1.0)
     }
 
-    /// Seconds that it has left, measured if it has run for a while.
-    fn left(&self) -> Option<f64> {
+    /// Seconds that it takes in all, once it has run for a while.
+    fn measured(&self) -> Option<f64> {
+        let elapsed = self.seen.as_ref()?.first.elapsed();
         let share = self.share();
-        match &self.seen {
-            Some(seen) if share > 0.0 && seen.first.elapsed() >= WARM_UP => {
-                Some(seen.first.elapsed().as_secs_f64() * (1.0 - share) / share)
-            }
-            _ => {
+        (share > 0.0 && elapsed >= WARM_UP).then(|| elapsed.as_secs_f64() / share)
+    }
+
+    /// Seconds that it has left: measured, or else expected.
+    fn left(&self) -> Option<f64> {
+        match self.measured() {
+            Some(all) => Some(all * (1.0 - self.share())),
+            None => {
                 let expected = self.expected?;
                 Some((expected - self.began.elapsed().as_secs_f64()).max(0.0))
             }
@@ -125,9 +127,8 @@ impl Measuring {
         if let Some(left) = self.left() {
             parts.push(format!("ETA {}", clock(seconds(left))));
         }
-        let elapsed = seen.first.elapsed();
-        if share > 0.0 && elapsed >= WARM_UP {
-            let speed = share * seen.evaluated as f64 / elapsed.as_secs_f64();
+        if let Some(all) = self.measured() {
+            let speed = seen.evaluated as f64 / all;
             parts.push(match speed < 10.0 {
                 true => format!("{speed:.1} tok/s"),
                 false => format!("{speed:.0} tok/s"),
@@ -143,8 +144,7 @@ impl Measuring {
     fn line(&self, columns: usize) -> String {
         let mut line = String::from("  ");
         if self.seen.is_some() && columns >= 60 {
-            let full = (self.share() * BAR_COLUMNS as f64) as usize;
-            line += &bar(full, BAR_COLUMNS);
+            line += &bar(self.share(), BAR_COLUMNS);
         }
         for (i, part) in self.parts().iter().enumerate() {
             let gap = if i == 0 { " " } else { "  " };
@@ -154,25 +154,6 @@ impl Measuring {
             }
         }
         say::shortened(&line, columns)
-    }
-}
-
-/// `[====>   ]`
-fn bar(full: usize, columns: usize) -> String {
-    let full = full.min(columns);
-    let head = usize::from(full < columns);
-    let rest = columns - full - head;
-    let (done, head, rest) = ("=".repeat(full), ">".repeat(head), " ".repeat(rest));
-    format!("[{done}{head}{rest}]")
-}
-
-/// `1:02:03`, or `2:03`.
-fn clock(time: Duration) -> String {
-    let s = time.as_secs();
-    let (h, m, s) = (s / 3600, s / 60 % 60, s % 60);
-    match h {
-        0 => format!("{m}:{s:02}"),
-        h => format!("{h}:{m:02}:{s:02}"),
     }
 }
 
@@ -191,22 +172,17 @@ trait Shown: Send + 'static {
 
 struct Live<S> {
     state: Arc<Mutex<S>>,
-    bar: Option<ProgressBar>,
+    foot: Option<Arc<Foot>>,
     ended: Sender<()>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl<S: Shown> Live<S> {
     fn new(state: S) -> Self {
-        let bar = say::has_bars().then(|| {
-            let bar = ProgressBar::new_spinner();
-            let style = ProgressStyle::with_template("{msg}");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-            say::bars().add(bar)
-        });
+        let foot = say::has_bars().then(|| Arc::new(Foot::new()));
         let state = Arc::new(Mutex::new(state));
         let (ended, end) = mpsc::channel();
-        let (shown, drawn) = (state.clone(), bar.clone());
+        let (shown, drawn) = (state.clone(), foot.clone());
         let show = move || {
             let every = match drawn {
                 Some(_) => DRAW_INTERVAL,
@@ -214,7 +190,7 @@ impl<S: Shown> Live<S> {
             };
             while end.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 match &drawn {
-                    Some(bar) => draw(bar, &shown),
+                    Some(foot) => draw(foot, &shown),
                     None => {
                         let line = lock(&shown).plain();
                         line.into_iter().for_each(say::message);
@@ -226,7 +202,7 @@ impl<S: Shown> Live<S> {
             // Without a thread nothing moves between two observations.
             thread: start(show).ok(),
             state,
-            bar,
+            foot,
             ended,
         };
         live.draw();
@@ -240,8 +216,8 @@ impl<S: Shown> Live<S> {
     }
 
     fn draw(&self) {
-        if let Some(bar) = &self.bar {
-            draw(bar, &self.state);
+        if let Some(foot) = &self.foot {
+            draw(foot, &self.state);
         }
     }
 }
@@ -255,10 +231,9 @@ fn lock<S>(state: &Mutex<S>) -> MutexGuard<'_, S> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn draw<S: Shown>(bar: &ProgressBar, state: &Mutex<S>) {
+fn draw<S: Shown>(foot: &Foot, state: &Mutex<S>) {
     let lines = lock(state).lines(say::columns());
-    bar.set_message(lines.join("\n"));
-    bar.tick();
+    foot.set(lines);
 }
 
 impl<S> Drop for Live<S> {
@@ -266,9 +241,6 @@ impl<S> Drop for Live<S> {
         let _ = self.ended.send(());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
-        }
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
         }
     }
 }
@@ -313,8 +285,20 @@ struct Sweeping {
 }
 
 impl Sweeping {
+    /// How much longer things take than they should: as those that have ended, or
+    /// the one that runs.
+    fn factor(&self) -> f64 {
+        let current = self.current.as_ref();
+        let current = current.and_then(|m| Some((m.measured()?, m.expected?)));
+        match current {
+            _ if self.should > 0.0 => self.took / self.should,
+            Some((takes, should)) if should > 0.0 => takes / should,
+            _ => 1.0,
+        }
+    }
+
     /// Seconds that the sweep has left: what is expected of the runs that are left,
-    /// in the measure of those that have ended.
+    /// as much longer as others took.
     fn left(&self) -> Option<f64> {
         let current = match &self.current {
             Some(m) => m.left()?,
@@ -324,8 +308,7 @@ impl Sweeping {
         let later = self.expected.get(begun..).unwrap_or_default();
         let expected: Option<f64> = later.iter().copied().sum();
         let later = match (expected, self.measured) {
-            (Some(expected), n) if n > 0 && self.should > 0.0 => expected * self.took / self.should,
-            (Some(expected), _) => expected,
+            (Some(expected), _) => expected * self.factor(),
             (None, 0) => return None,
             (None, n) => self.took / n as f64 * later.len() as f64,
         };
@@ -413,6 +396,7 @@ impl Reporter for SweepProgress {
         }
         self.live.update(|s| {
             let expected = s.expected.get(n - 1).copied().flatten();
+            let expected = expected.map(|seconds| seconds * s.factor());
             s.ended = n - 1;
             s.current = Some(Measuring::new(&self.place, &self.counter, expected));
         });
@@ -429,11 +413,13 @@ impl Reporter for SweepProgress {
     fn end(&mut self, row: &ResultRow, took: Duration) {
         self.live.update(|s| {
             let took = took.as_secs_f64();
-            if let Some(expected) = s.current.take().and_then(|m| m.expected) {
-                s.should += expected;
+            s.current = None;
+            if let Outcome::Ok(_) = &row.outcome {
+                let expected = s.expected.get(s.ended).copied().flatten();
+                s.should += expected.unwrap_or(0.0);
+                s.took += took;
+                s.measured += 1;
             }
-            s.took += took;
-            s.measured += 1;
             s.ended += 1;
         });
         let result = match &row.outcome {
@@ -446,6 +432,9 @@ impl Reporter for SweepProgress {
         };
         let (place, took) = (&self.place, took.as_secs_f64());
         say::message(format!("{place}  {result}  ({took:.1} s)"));
+        if !row.note.is_empty() {
+            say::message(format!("note: {}: {}", row.key, row.note));
+        }
     }
 
     fn kept(&mut self, n: usize, of: usize, row: &ResultRow) {
@@ -609,15 +598,5 @@ mod tests {
         (s.measured, s.took) = (0, 0.0);
         assert_eq!(s.left(), None);
         assert_eq!(s.lines(79), ["1/3 runs, 0:00"]);
-    }
-
-    #[test]
-    fn times() {
-        let of = |s| clock(Duration::from_secs(s));
-        assert_eq!(
-            [of(0), of(59), of(61), of(3723)],
-            ["0:00", "0:59", "1:01", "1:02:03"]
-        );
-        assert_eq!(clock(seconds(f64::INFINITY)).split(':').count(), 3);
     }
 }

@@ -7,8 +7,9 @@ use super::control::ControlArgs;
 use super::inputs::planned;
 use super::progress::{SweepProgress, interrupted};
 use super::tables::{TableArgs, failure};
+use super::values;
 use crate::plan::{Estimate, RunSpec, assumed_gflops};
-use crate::results::{kld_format, render};
+use crate::results::{TablePaths, kld_format, render};
 use crate::run::Sweep;
 use crate::say;
 
@@ -37,12 +38,12 @@ pub struct Args {
     tables: TableArgs,
 
     /// Worker threads; 0 takes every core. Never changes a number.
-    #[arg(long, short, value_name = "N", default_value_t = 0)]
+    #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = values::threads)]
     threads: usize,
 
     /// Windows evaluated together; chosen for speed by default. Never changes a
     /// number.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::count)]
     batch: Option<usize>,
 
     #[command(flatten)]
@@ -52,6 +53,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<(), Failure> {
     let (_, plan, fetch) = planned(&args.file, &args.sets)?;
     let control = args.control.control()?;
+    TablePaths::new(&args.tables.results, &plan.name).clean();
     let sweep = Sweep {
         plan: &plan,
         results: &args.tables.results,

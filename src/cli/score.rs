@@ -8,14 +8,16 @@ use serde_json::json;
 use super::Failure;
 use super::control::ControlArgs;
 use super::progress::WindowsBar;
+use super::text::Text;
+use super::{outputs, values};
 use crate::backend::Numerics;
-use crate::corpus::{self, DEFAULT_CHUNK, ids_sha256, read_ids, tokenize_file, write_ids};
-use crate::eval::{EvalError, Geometry, Limits, Mode, WindowScore};
+use crate::corpus::{ids_sha256, read_ids, write_ids};
+use crate::eval::{Geometry, Limits, Mode, WindowScore};
 use crate::experiment::{self, DeviceName, PlacementParts};
 use crate::files;
 use crate::plan::{Machine, Resolution, Subject};
 use crate::results::render;
-use crate::run::{LoadedModel, MeasureError, Measurement, Settings, measure, model_type};
+use crate::run::{LoadedModel, Measurement, Settings, measure, model_type, remarks};
 use crate::say;
 use crate::tokenizer;
 
@@ -26,17 +28,18 @@ side by side, in which the second half is scored, and BOS in place of the first 
 model asks for it. 'llama-perplexity -m M -f F -c N --chunks W' is 'pplx score M -f F -c N \
 --chunks W'.\n\
 Exit codes: 0 scored; 1 a value was not finite; 2 usage, or an input that cannot be scored; 130 \
-interrupted (a second Ctrl-C kills at once)."
+interrupted (143 by SIGTERM, 129 by SIGHUP; a \
+second signal kills at once)."
 )]
 pub struct Args {
     /// The model, a GGUF file.
     model: PathBuf,
 
-    /// The corpus, a UTF-8 text file.
+    /// The corpus, a UTF-8 text file; - for stdin.
     #[arg(short, long, required_unless_present = "tokens_file")]
     file: Option<PathBuf>,
 
-    /// Token ids in place of a corpus: one a line, or a JSON array.
+    /// Token ids in place of a corpus: one a line, or a JSON array; - for stdin.
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     tokens_file: Option<PathBuf>,
 
@@ -46,28 +49,35 @@ pub struct Args {
         long = "ctx-size",
         visible_alias = "context",
         value_name = "N",
-        default_value_t = 512
+        default_value_t = 512,
+        value_parser = values::context
     )]
     ctx_size: usize,
 
     /// At most so many windows.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::count)]
     chunks: Option<usize>,
 
     /// Use only the first N tokens of the corpus.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::count)]
     max_tokens: Option<usize>,
+
+    /// llama-perplexity's option of this name: windows that overlap, of --ctx-size
+    /// and half of N tokens, N tokens apart; 0 for none. The same as --mode
+    /// llama.cpp-strided --stride N. (--stride alone keeps the windows' length.)
+    #[arg(long, value_name = "N", conflicts_with_all = ["mode", "stride", "unscored_prefix"])]
+    ppl_stride: Option<usize>,
 
     /// How the corpus is walked.
     #[arg(long, value_enum, default_value_t = ModeName::SlidingWindow)]
     mode: ModeName,
 
     /// Tokens from one window's start to the next.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::count)]
     stride: Option<usize>,
 
     /// Tokens at the start of each window that are not scored.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::count)]
     unscored_prefix: Option<usize>,
 
     /// Begin the text and each window with BOS, whatever the model says.
@@ -104,12 +114,12 @@ pub struct Args {
     json: bool,
 
     /// Worker threads; 0 takes every core. Never changes a number.
-    #[arg(short, long, value_name = "N", default_value_t = 0)]
+    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = values::threads)]
     threads: usize,
 
     /// Windows evaluated together; chosen for speed by default. Never changes a
     /// number.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::count)]
     batch: Option<usize>,
 
     /// The device of all layers, or of a cycle [default: chosen].
@@ -117,7 +127,12 @@ pub struct Args {
     device: Option<DeviceName>,
 
     /// Put N layers on the GPU, the others on the CPU.
-    #[arg(long, value_name = "N", help_heading = "Placement")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = values::count,
+        help_heading = "Placement"
+    )]
     gpu_layers: Option<usize>,
 
     /// The first of the layers on the GPU.
@@ -125,7 +140,12 @@ pub struct Args {
     first_layer: Option<usize>,
 
     /// Layers of a window in a cycle on the CPU.
-    #[arg(long, value_name = "N", help_heading = "Placement")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = values::count,
+        help_heading = "Placement"
+    )]
     layers_per_window: Option<usize>,
 
     /// Run one layer window after the other over the whole corpus, for a model
@@ -176,6 +196,9 @@ impl From<NumericsName> for Numerics {
 
 pub fn run(args: Args) -> Result<(), Failure> {
     let geometry = geometry(&args)?;
+    for path in args.per_token.iter().chain(&args.dump_tokens) {
+        outputs::check(path)?;
+    }
     let asked = placement(&args)?;
     let options = tokenizer::Options {
         parse_special: args.parse_special,
@@ -215,11 +238,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let mut bar = WindowsBar::new(&args.model.to_string_lossy(), &control.interrupt);
     let result = measure(&loaded, &tokens, settings, &control, &mut |o| bar.at(&o));
     drop(bar);
-    let m = result.map_err(|e| match e {
-        MeasureError::Eval(EvalError::Interrupted { .. }) => Failure::Interrupted(e.to_string()),
-        MeasureError::Context { .. } | MeasureError::Geometry(_) => Failure::usage(e),
-        e => Failure::failed(e),
-    })?;
+    let m = result?;
     if let Some(path) = &args.per_token {
         write_per_token(path, &tokens, &m.scores)
             .map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
@@ -231,6 +250,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         settings: &settings,
         gpu: resolution.gpu.as_deref(),
         m: &m,
+        notes: remarks(&loaded, &tokens, &settings),
     };
     let out = match args.json {
         true => report.json(),
@@ -245,6 +265,11 @@ pub fn run(args: Args) -> Result<(), Failure> {
 
 fn geometry(args: &Args) -> Result<Geometry, Failure> {
     let n_ctx = args.ctx_size;
+    if let Some(stride) = args.ppl_stride.filter(|&stride| stride > 0) {
+        let geometry = Geometry::llama_cpp_strided(n_ctx, stride);
+        geometry.check().map_err(Failure::usage)?;
+        return Ok(geometry);
+    }
     let refuse = |flag: &str, mode: &str| {
         Err(Failure::usage(format!(
             "{flag} has no meaning in {mode} mode"
@@ -282,14 +307,6 @@ fn placement(args: &Args) -> Result<experiment::Placement, Failure> {
         layers_per_window: args.layers_per_window,
         cycle: args.cycle,
     };
-    for (option, count) in [
-        ("--gpu-layers", args.gpu_layers),
-        ("--layers-per-window", args.layers_per_window),
-    ] {
-        if count == Some(0) {
-            return Err(Failure::usage(format!("{option} must be at least 1")));
-        }
-    }
     parts
         .placement()
         .map_err(|e| Failure::usage(format!("--{} {}", e.key.replace('_', "-"), e.why)))
@@ -297,12 +314,11 @@ fn placement(args: &Args) -> Result<experiment::Placement, Failure> {
 
 fn tokens(args: &Args, loaded: &LoadedModel) -> Result<Vec<u32>, Failure> {
     match (&args.tokens_file, &args.file) {
+        (Some(path), _) if path == "-" => read_ids(Path::new("/dev/stdin")).map_err(Failure::usage),
         (Some(path), _) => read_ids(path).map_err(Failure::usage),
         (None, Some(path)) => {
             let tokenizer = loaded.tokenizer().map_err(Failure::usage)?;
-            let tokens: corpus::CorpusTokens =
-                tokenize_file(path, tokenizer, DEFAULT_CHUNK).map_err(Failure::usage)?;
-            Ok(tokens.ids)
+            Ok(Text::open(path)?.tokenize(tokenizer)?.ids)
         }
         (None, None) => Err(Failure::usage("a corpus (-f) or --tokens-file is needed")),
     }
@@ -352,6 +368,7 @@ struct Report<'a> {
     settings: &'a Settings,
     gpu: Option<&'a str>,
     m: &'a Measurement,
+    notes: Vec<String>,
 }
 
 impl Report<'_> {
@@ -412,6 +429,9 @@ impl Report<'_> {
         if let Some(clustered) = f.ppl_err_clustered {
             out += &format!("error     +/- {clustered:.5} with tokens correlated within windows\n");
         }
+        for note in &self.notes {
+            out += &format!("note      {note}\n");
+        }
         out += &format!(
             "\nFinal estimate: PPL = {}\n",
             render::ppl(f.ppl, f.ppl_err)
@@ -445,6 +465,7 @@ impl Report<'_> {
             "ppl_err": m.figures.ppl_err,
             "ppl_err_clustered": m.figures.ppl_err_clustered,
             "bits_per_byte": m.figures.bits_per_byte,
+            "notes": self.notes,
             "threads": self.loaded.cpu.n_threads(),
             "tokens_per_s": m.evaluated as f64 / m.seconds,
         });

@@ -98,7 +98,7 @@ fn leave() {
     let (said, heard) = mpsc::channel();
     // A terminal that is stopped must not keep us.
     let _ = std::thread::Builder::new().spawn(move || {
-        let _ = say::bars().clear();
+        say::clear();
         let last = LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner);
         let words = match last.as_str() {
             "" => "interrupted",

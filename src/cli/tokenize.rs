@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::Failure;
-use crate::corpus::{self, DEFAULT_CHUNK};
+use super::text::Text;
+use super::{Failure, values};
+use crate::corpus::DEFAULT_CHUNK;
 use crate::gguf::Gguf;
 use crate::say;
 use crate::tokenizer::{Options, Tokenizer};
@@ -12,7 +13,7 @@ use crate::tokenizer::{Options, Tokenizer};
 pub struct Args {
     /// GGUF file that holds the vocabulary.
     model: PathBuf,
-    /// Text file (UTF-8) to tokenize.
+    /// Text file (UTF-8) to tokenize; - for stdin.
     #[arg(short, long)]
     file: PathBuf,
     /// Print ids only, one a line; without it, each id with its text.
@@ -28,7 +29,12 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     pre: Option<String>,
     /// Bytes read at a time; the ids do not depend on it.
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_CHUNK)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = DEFAULT_CHUNK,
+        value_parser = values::count
+    )]
     chunk_bytes: usize,
 }
 
@@ -40,8 +46,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         add_bos: args.no_bos.then_some(false),
     };
     let tokenizer = Tokenizer::from_gguf(gguf.metadata(), &options).map_err(Failure::usage)?;
-    let tokens =
-        corpus::tokenize_file(&args.file, &tokenizer, args.chunk_bytes).map_err(Failure::usage)?;
+    let tokens = Text::open(&args.file)?.tokenize_in(args.chunk_bytes, &tokenizer)?;
 
     Ok(say::stream(|out| {
         for &id in &tokens.ids {

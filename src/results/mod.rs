@@ -3,6 +3,7 @@
 //! `docs/results.md` explains every column.
 
 mod attribution;
+pub(crate) mod consistency;
 pub(crate) mod csv_file;
 pub mod diff;
 mod gate;

@@ -1,5 +1,6 @@
 //! What is known of one run: where its figures come from, and the figures.
 
+use super::consistency;
 use crate::eval::{Cluster, Geometry, Moments, clustered_mean};
 
 /// Everything that can move a number. Text that is not known yet, because a run
@@ -206,6 +207,25 @@ pub struct TimingRow {
     pub started_at: String,
 }
 
+impl TimingRow {
+    /// Whether it can have been measured.
+    pub(super) fn check(&self) -> Result<(), String> {
+        for (column, x) in [
+            ("wall_s", Some(self.wall_s)),
+            ("tokens_per_s", Some(self.tokens_per_s)),
+            ("peak_rss_mib", self.peak_rss_mib),
+        ] {
+            if let Some(x) = x.filter(|x| !(x.is_finite() && *x >= 0.0)) {
+                return Err(format!("column '{column}' holds {x}"));
+            }
+        }
+        match self.threads {
+            0 => Err("column 'threads' holds 0".to_owned()),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl ResultRow {
     pub fn figures(&self) -> Option<&Figures> {
         match &self.outcome {
@@ -215,13 +235,13 @@ impl ResultRow {
     }
 
     /// Whether the row may stand in a table: an `ok` row has its provenance and
-    /// finite figures.
+    /// finite figures that fit each other.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.key.is_empty() {
             return Err("the key is empty".to_owned());
         }
         let Outcome::Ok(figures) = &self.outcome else {
-            return Ok(());
+            return consistency::check_columns(self);
         };
         if let Some(column) = figures.not_finite() {
             return Err(format!(
@@ -257,7 +277,8 @@ impl ResultRow {
         if p.bos.is_none() {
             return Err("the status is ok, but 'bos' is empty".to_owned());
         }
-        Ok(())
+        consistency::check_columns(self)?;
+        consistency::check_figures(self, figures)
     }
 
     /// Whether `windows` are the windows that this row sums up.
@@ -289,13 +310,31 @@ impl ResultRow {
         let mean = windows.iter().map(|w| w.nll_sum).sum::<f64>() / scored as f64;
         // Far above the rounding of a sum of NLLs, far below any change of one.
         let tolerance = 1e-8 * figures.mean_nll.abs().max(1.0);
-        if (mean - figures.mean_nll).abs() <= tolerance {
-            Ok(())
-        } else {
-            Err(format!(
+        let same = (mean - figures.mean_nll).abs() <= tolerance;
+        if !same {
+            return Err(format!(
                 "the windows sum to a mean NLL of {mean}, the row says {}",
                 figures.mean_nll
-            ))
+            ));
+        }
+        Ok(())
+    }
+
+    /// The same, and whether all figures that follow from windows do so. `windows` know
+    /// the bytes of their targets.
+    pub(super) fn check_all_of_windows(&self, windows: &[WindowRow]) -> Result<(), String> {
+        self.check_windows(windows)?;
+        let geometry = &self.provenance.geometry;
+        let fits = |w: &&WindowRow| geometry.is_window(w.window, windows.len(), w.scored);
+        if let Some(w) = windows.iter().find(|w| !fits(w)) {
+            return Err(format!(
+                "window {} has {} scored tokens, which its geometry does not make",
+                w.window, w.scored
+            ));
+        }
+        match &self.outcome {
+            Outcome::Ok(figures) => consistency::check_window_figures(figures, windows),
+            Outcome::Failed(_) | Outcome::NotRun => Ok(()),
         }
     }
 }

@@ -23,7 +23,7 @@ pub enum SweepError {
     #[error(transparent)]
     Lock(#[from] LockError),
     #[error(
-        "{} holds {}, such as '{example}', that the experiment does not have (any more). Take \
+        "{} holds {}, such as '{example}', that the experiment does not ask for (any more). Take \
          another --results directory or another 'name', measure a part with --only, or drop them with \
          --prune",
         table.display(), runs(*count)
@@ -56,7 +56,7 @@ impl SweepError {
             SweepError::Reference(e) | SweepError::Results(ResultsError::Csv(e)) => {
                 !matches!(e, CsvError::Write { .. })
             }
-            SweepError::Results(ResultsError::Windows { .. }) => true,
+            SweepError::Results(ResultsError::Windows { .. } | ResultsError::Newer { .. }) => true,
             SweepError::Results(_) | SweepError::Record(_) | SweepError::Interrupted => false,
         }
     }

@@ -24,6 +24,10 @@ impl Clock {
     /// RFC 3339, in UTC, to the second; empty where the system's clock is before
     /// 1970 or after 9999, which that cannot tell.
     pub fn started_at(&self) -> String {
+        // The formatter panics of the one and fails for the other.
+        if self.started_at < SystemTime::UNIX_EPOCH {
+            return String::new();
+        }
         let mut text = String::new();
         match write!(
             text,

@@ -19,11 +19,9 @@ pub enum InputError {
     Gguf(#[from] GgufError),
     #[error("{}: {error}", path.display())]
     Model { path: PathBuf, error: ModelError },
-    #[error("{}: {error}", path.display())]
-    Tokenizer {
-        path: PathBuf,
-        error: Arc<TokenizerError>,
-    },
+    /// It names the file itself.
+    #[error("{0}")]
+    Tokenizer(Arc<TokenizerError>),
     #[error(transparent)]
     Backend(#[from] BackendError),
 }
@@ -127,10 +125,8 @@ impl LoadedModel {
     /// # Errors
     /// Why the file's vocabulary cannot be used.
     pub fn tokenizer(&self) -> Result<&Tokenizer, InputError> {
-        self.tokenizer.as_ref().map_err(|e| InputError::Tokenizer {
-            path: self.path.clone(),
-            error: e.clone(),
-        })
+        let tokenizer = self.tokenizer.as_ref();
+        tokenizer.map_err(|e| InputError::Tokenizer(e.clone()))
     }
 
     /// Bytes of text that `ids` stand for; 0 where that is not known.

@@ -12,6 +12,7 @@ mod inputs;
 mod measure;
 mod noise;
 mod ready;
+mod remarks;
 mod rerun;
 mod selection;
 mod sweep;
@@ -27,6 +28,7 @@ pub use measure::{
     measure_saving,
 };
 pub use noise::Calibrate;
+pub use remarks::remarks;
 pub use rerun::RerunReporter;
 pub use selection::Selection;
 pub use sweep::{Reporter, Summary, Sweep};

@@ -13,11 +13,13 @@ use super::measure::{
     BaseInput, Control, Measurement, Observation, Settings, measure, measure_against,
 };
 use super::ready::{Ready, known_before, window_bos};
+use super::remarks::remarks;
 use super::selection::{Selection, check_foreign};
 use crate::backend::Variation;
 use crate::eval::TokenKld;
 use crate::fault::caught;
 use crate::fetch::{FetchOptions, Progress};
+use crate::files;
 use crate::plan::{BaseSpec, Plan, RunSpec};
 use crate::reference::References;
 use crate::results::{
@@ -124,6 +126,11 @@ impl Sweep<'_> {
             check_foreign(self.plan, &paths.table, rows.map(|row| row.key.as_str()))?;
             tables.retain(|key| self.plan.runs.iter().any(|run| run.key == key));
         }
+        if !self.prune {
+            self.check_comparisons(&selected, &tables)?;
+        }
+        files::clean(self.results);
+        files::clean(tables.paths().records.path_of_folder());
         let inputs = Inputs::new(self.plan, self.fetch, reporter.transfers())?;
         for run in &selected {
             if tables.get(&run.key).is_none() {
@@ -196,6 +203,24 @@ impl Sweep<'_> {
         }
         tables.save()?;
         Ok((tables, summary))
+    }
+
+    /// Refuses to measure runs whose comparison with a base would be lost, since the
+    /// experiment names no base (any more).
+    fn check_comparisons(&self, runs: &[&RunSpec], tables: &Tables) -> Result<(), SweepError> {
+        let compared = |run: &&&RunSpec| {
+            let kld = tables.kld(&run.key).filter(|_| run.base.is_none());
+            kld.is_some_and(|kld| matches!(kld.outcome, KldOutcome::Ok(_)))
+        };
+        let mut lost = runs.iter().filter(compared);
+        match lost.next() {
+            None => Ok(()),
+            Some(run) => Err(SweepError::Foreign {
+                table: tables.paths().kld.clone(),
+                example: run.key.clone(),
+                count: 1 + lost.count(),
+            }),
+        }
     }
 
     /// Drops the rows of runs that the plan does not have, and their records.
@@ -323,7 +348,8 @@ impl Sweep<'_> {
             None => measure(loaded, ids, settings, self.control, &mut progress)?,
         };
         inputs.check_model(&run.model, &loaded.model.gguf)?;
-        let row = ended(run, ready.provenance, Outcome::Ok(m.figures.clone()));
+        let mut row = ended(run, ready.provenance, Outcome::Ok(m.figures.clone()));
+        row.note = remarks(loaded, ids, &settings).join("; ");
         let tokenizer = loaded.tokenizer()?;
         let record = Record::new(&row, &m.scores, ids, |id| tokenizer.piece(id));
         let timing = timing(clock, &m, loaded.cpu.n_threads());

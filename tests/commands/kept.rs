@@ -172,6 +172,7 @@ fn only_measures_a_part_and_leaves_the_rest() {
 #[test]
 fn a_table_that_cannot_be_read_is_not_overwritten() {
     let project = project();
+    std::fs::create_dir(project.path("results")).unwrap();
     project.write(TABLES[0], "not,a,table\n");
     project.pplx(&["run", FILE]).bad(2);
     assert_eq!(project.read(TABLES[0]), "not,a,table\n");
@@ -337,4 +338,33 @@ fn noise_keeps_the_runs_that_are_calibrated() {
     ]);
     assert_eq!(again(&more.stderr), 2, "{}", more.stderr);
     assert_eq!(project.lines(NOISE).len(), lines + 2);
+}
+
+#[test]
+fn comparisons_with_a_base_are_never_dropped_unasked() {
+    const KLD: &str = "results/x.kld.csv";
+    let project = project();
+    let limited = EXPERIMENT.replace(
+        "[[models]]\npath = \"m/llama",
+        "[limits]\nwindows = 3\n\n$&",
+    );
+    let limited = limited.replace("$&", "[[models]]\npath = \"m/llama");
+    let compared = limited.clone() + "\n[kld]\nbase = \"gemma3\"\n";
+    project.write(FILE, &compared);
+    project.pplx(&["run", FILE]).good();
+    let before = project.read(KLD);
+    project.write(FILE, &limited);
+    for options in [&[][..], &["--resume"], &["--only", "llama/*"]] {
+        let error = project.pplx(&[&["run", FILE], options].concat()).bad(2);
+        assert!(
+            error.contains("x.kld.csv holds the rows of 2 runs"),
+            "{error}"
+        );
+        assert_eq!(project.read(KLD), before);
+    }
+    // The base has no comparison of its own.
+    project.pplx(&["run", FILE, "--only", "gemma3/*"]).good();
+    assert_eq!(project.read(KLD), before);
+    project.pplx(&["run", FILE, "--prune"]).good();
+    assert_eq!(project.lines(KLD).len(), 0);
 }

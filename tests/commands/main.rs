@@ -3,13 +3,18 @@
 
 mod cacheless;
 mod changed;
+mod endings;
+mod faults;
 mod inspect;
 mod kept;
 mod kld;
 mod noise;
 mod project;
+mod remarks;
 mod run;
 mod score;
 mod split;
 #[path = "../support/mod.rs"]
 mod support;
+mod tables;
+mod terminal;

@@ -64,6 +64,17 @@ impl Project {
     }
 
     pub fn pplx_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
+        let mut command = self.command(arguments);
+        let output = command.envs(variables.iter().copied()).output().unwrap();
+        Ended {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// pplx in this project, not started yet.
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pplx"));
         command.current_dir(self.0.path()).args(arguments);
         // The tests' own variables are no settings of the program.
@@ -73,12 +84,24 @@ impl Project {
         command.env("PPLX_CACHE", self.path("cache"));
         // Nor is a GPU that this machine may have theirs.
         command.env("CUDA_VISIBLE_DEVICES", "");
-        let output = command.envs(variables.iter().copied()).output().unwrap();
-        Ended {
-            code: output.status.code(),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
+        command
+    }
+
+    /// Names of the temporary files that are left anywhere in the project.
+    pub fn temporaries(&self) -> Vec<PathBuf> {
+        let mut folders = vec![self.path("")];
+        let mut found = Vec::new();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let entry = entry.unwrap();
+                if entry.file_type().unwrap().is_dir() {
+                    folders.push(entry.path());
+                } else if entry.file_name().to_string_lossy().starts_with(".pplx-") {
+                    found.push(entry.path());
+                }
+            }
         }
+        found
     }
 
     pub fn lines(&self, path: &str) -> Vec<Line> {

@@ -19,6 +19,8 @@ mod killed;
 mod library;
 mod program;
 mod secrets;
+#[path = "../support/skip.rs"]
+mod skip;
 mod versions;
 
 use http_server::{Reply, Request, Server, serve};

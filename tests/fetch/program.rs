@@ -1,6 +1,7 @@
 //! What depends on environment variables, through the program.
 
 use super::*;
+use crate::skip::skip;
 
 pub fn pplx(place: &Place, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pplx"));
@@ -258,7 +259,7 @@ fn have_pip() -> bool {
         .output();
     let there = pip.is_ok_and(|o| o.status.success());
     if !there {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: python3 -m pip is missing");
+        skip("python", "python3 -m pip is missing");
     }
     there
 }

@@ -1,0 +1,28 @@
+//! Numbers of the command line, each with its range.
+
+/// More threads than any machine has cores: a slip of the hand.
+const MAX_THREADS: usize = 4096;
+
+/// A count of at least 1.
+pub fn count(text: &str) -> Result<usize, String> {
+    within(text, 1, usize::MAX)
+}
+
+/// A context: a token, and one that it predicts.
+pub fn context(text: &str) -> Result<usize, String> {
+    within(text, 2, usize::MAX)
+}
+
+/// Worker threads; 0 stands for all cores.
+pub fn threads(text: &str) -> Result<usize, String> {
+    within(text, 0, MAX_THREADS)
+}
+
+fn within(text: &str, least: usize, most: usize) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if n < least => Err(format!("must be at least {least}")),
+        Ok(n) if n > most => Err(format!("must be at most {most}")),
+        Ok(n) => Ok(n),
+        Err(_) => Err("is no whole number".to_owned()),
+    }
+}
