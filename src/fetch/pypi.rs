@@ -165,7 +165,8 @@ fn unpack(wheel: &Path, member: &str, transfer: &Transfer) -> Result<(), FetchEr
     let mut done = 0;
     loop {
         transfer.options.check()?;
-        // The archive's checksum is verified at the end of the member.
+        // More than the archive declares is an error of the crate's, as is another
+        // checksum at the end of the member.
         let n = match from.read(&mut buffer) {
             Ok(0) => break,
             Ok(n) => n,
@@ -173,11 +174,6 @@ fn unpack(wheel: &Path, member: &str, transfer: &Transfer) -> Result<(), FetchEr
             Err(e) => return Err(broken(&e)),
         };
         done += n as u64;
-        if done > declared {
-            return Err(broken(&format!(
-                "'{member}' is larger than the {declared} bytes that the archive declares"
-            )));
-        }
         to.write_all(&buffer[..n]).map_err(write)?;
         transfer.progress.at(done);
     }

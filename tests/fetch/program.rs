@@ -363,7 +363,7 @@ fn a_member_has_the_size_that_the_wheel_declares() {
         lie
     };
     for (wheel, why) in [
-        (declaring(1_000), "larger than the 1000 bytes"),
+        (declaring(1_000), "larger than its declared"),
         (declaring(size + 1), "declares 3141593"),
         (declaring(u32::MAX - 1), ""),
     ] {

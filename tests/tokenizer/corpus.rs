@@ -1,10 +1,11 @@
 //! Corpora, id files and the token cache.
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pplx::corpus::{
-    CorpusError, CorpusTokens, TokenCache, read_ids, tokenize_file, tokenize_reader, write_ids,
+    CorpusError, CorpusTokens, TokenCache, read_ids, tokenize_file, tokenize_reader,
+    tokenize_reader_until, write_ids,
 };
 use pplx::tokenizer::{Options, Tokenizer};
 use proptest::prelude::*;
@@ -144,4 +145,51 @@ fn the_cache_is_read() {
     through(&cache, &corpus, &tokenizer, 4).unwrap();
     // A chunk size that tokenizing refuses shows whether it happens.
     assert!(through(&cache, &corpus, &tokenizer, 0).is_ok());
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_costs_nothing_but_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = folder.path().join("corpus.txt");
+    std::fs::write(&corpus, "hello world 2024\n").unwrap();
+    let tokenizer = gpt2();
+    let expected = tokenize_file(&corpus, &tokenizer, 4).unwrap();
+    let never = AtomicBool::new(false);
+    for (cache, noted) in [(Some(corpus.join("no-folder")), 1), (None, 0)] {
+        let mut notes = 0;
+        let cache = TokenCache::new(cache);
+        let mut forgetful = |_| notes += 1;
+        let tokens = cache.tokenize(&corpus, &tokenizer, 4, &never, &mut forgetful);
+        assert_eq!(tokens.unwrap(), expected);
+        assert_eq!(notes, noted);
+    }
+}
+
+#[test]
+fn tokenizing_ends_when_it_is_interrupted() {
+    /// A text without end, which raises the flag after a while.
+    struct Endless<'a>(&'a AtomicBool, usize);
+    impl std::io::Read for Endless<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            self.1 += 1;
+            self.0.store(self.1 >= 100, Ordering::Relaxed);
+            assert!(self.1 <= 100, "it goes on");
+            buffer.fill(b' ');
+            buffer[0] = b'a';
+            Ok(buffer.len())
+        }
+    }
+    let raised = AtomicBool::new(false);
+    let mut text = Endless(&raised, 0);
+    let tokens = tokenize_reader_until(&mut text, Path::new("t"), &gpt2(), 64, &raised);
+    assert!(matches!(tokens, Err(CorpusError::Interrupted)));
+
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = folder.path().join("corpus.txt");
+    std::fs::write(&corpus, "hello").unwrap();
+    for cache in [None, Some(folder.path().join("cache"))] {
+        let tokens = TokenCache::new(cache).tokenize(&corpus, &gpt2(), 4, &raised, &mut |_| ());
+        assert!(matches!(tokens, Err(CorpusError::Interrupted)));
+    }
+    assert!(!folder.path().join("cache").exists());
 }
