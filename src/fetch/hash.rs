@@ -303,6 +303,7 @@ impl VerifiedFiles {
 mod tests {
     use super::*;
     use std::io::Write;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use crate::fetch::Quiet;
 
@@ -476,9 +477,7 @@ mod tests {
             fn begin(&self, _: &str, _: Option<u64>) {}
             fn at(&self, done: u64) {
                 assert!(done <= BUFFER as u64, "it went on");
-                self.0
-                    .interrupt
-                    .store(true, std::sync::atomic::Ordering::Relaxed);
+                self.0.interrupt.store(true, Ordering::Relaxed);
             }
             fn end(&self) {}
             fn note(&self, _: &str) {}
@@ -493,19 +492,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("f");
         std::fs::write(&file, b"abc").unwrap();
-        struct Editor<'a>(&'a Path, std::sync::atomic::AtomicU32);
+        /// Edits the file while it is read, so many times.
+        struct Editor<'a>(&'a Path, AtomicU32);
         impl Progress for Editor<'_> {
             fn begin(&self, _: &str, _: Option<u64>) {}
-            fn at(&self, _: u64) {
-                let edits = &self.1;
-                if edits.load(std::sync::atomic::Ordering::Relaxed) == 0 {
-                    return;
+            fn at(&self, _: u64) {}
+            fn end(&self) {
+                if self.1.load(Ordering::Relaxed) > 0 {
+                    self.1.fetch_sub(1, Ordering::Relaxed);
+                    let mut file = File::options().append(true).open(self.0).unwrap();
+                    file.write_all(b"x").unwrap();
                 }
-                edits.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
-                let mut file = File::options().append(true).open(self.0).unwrap();
-                file.write_all(b"x").unwrap();
             }
-            fn end(&self) {}
             fn note(&self, _: &str) {}
         }
         let options = FetchOptions::new(dir.path());

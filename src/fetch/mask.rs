@@ -88,12 +88,13 @@ fn mask_url(text: &str) -> String {
 
 /// Whether it looks like `host`, `host:80` or `[::1]:80`.
 fn is_host(authority: &str) -> bool {
-    let port = match authority.rfind(']') {
-        Some(at) => &authority[at + 1..],
-        None => authority.find(':').map_or("", |at| &authority[at..]),
+    let (host, port) = match authority.strip_prefix('[').and_then(|a| a.split_once(']')) {
+        Some((host, port)) => (host, port.strip_prefix(':').unwrap_or(port)),
+        None => authority.split_once(':').unwrap_or((authority, "")),
     };
-    let digits = port.strip_prefix(':').unwrap_or(port);
-    digits.bytes().all(|b| b.is_ascii_digit())
+    let is_address = |c: char| c.is_ascii_hexdigit() || c == ':' || c == '.';
+    let bracketed = authority.starts_with('[');
+    (!bracketed || host.chars().all(is_address)) && port.bytes().all(|b| b.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -117,6 +118,8 @@ mod tests {
             ("https://user:s3?cret@h/p", "https://***@h/p"),
             ("https://user:s3 cret@h/p", "https://***@h/p"),
             ("https://user:s3cret", "https://***"),
+            ("https://:s3]?@h", "https://***@h"),
+            ("https://[s3]?@h", "https://***@h"),
             ("HTTPS://user:s3cret@h", "HTTPS://***@h"),
             ("ftp://user:s3cret@h", "ftp://***@h"),
             ("user:s3cret@h/p", "***@h/p"),

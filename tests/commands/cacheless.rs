@@ -35,7 +35,7 @@ fn sweeps_measure_without_it_and_write_the_same_bytes() {
     let below = project.path("file/cache");
     let below = below.to_str().unwrap();
     let once = (table, 1);
-    assert_eq!(run("file", &[("PPLX_CACHE", below)]), once);
+    assert_eq!(run("below", &[("PPLX_CACHE", below)]), once);
     let homeless = [
         ("PPLX_CACHE", ""),
         ("XDG_CACHE_HOME", ""),
