@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::Failure;
 use super::control::ControlArgs;
 use super::inputs::planned;
 use super::progress::RerunProgress;
+use super::{Failure, values};
 use crate::experiment::suggest;
 use crate::reference::TokenReference;
 use crate::run::{Attribute, AttributeError, Cause};
@@ -49,7 +49,7 @@ pub struct Args {
     causes: Vec<Cause>,
 
     /// Worker threads; 0 takes every core. Never changes a number.
-    #[arg(long, short, value_name = "N", default_value_t = 0)]
+    #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = values::threads)]
     threads: usize,
 
     #[command(flatten)]

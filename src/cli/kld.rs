@@ -4,13 +4,13 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::Failure;
 use super::control::ControlArgs;
 use super::progress::WindowsBar;
+use super::{Failure, outputs, values};
 use crate::base::llama_cpp::GridWriter;
 use crate::base::top::TopWriter;
 use crate::base::{BaseFile, BaseInfo};
-use crate::corpus::{DEFAULT_CHUNK, tokenize_file};
+use crate::corpus::Text;
 use crate::eval::{BaseSink, EvalError, Geometry, Limits, WindowPlan};
 use crate::plan::Placement;
 use crate::results::{KldFigures, kld_format};
@@ -42,7 +42,7 @@ pub struct Args {
     )]
     base: Option<PathBuf>,
 
-    /// The corpus, a UTF-8 text file.
+    /// The corpus, a UTF-8 text file; - is standard input.
     #[arg(short = 'f', long, visible_alias = "file", value_name = "FILE")]
     corpus: PathBuf,
 
@@ -52,13 +52,20 @@ pub struct Args {
         long = "ctx",
         visible_aliases = ["ctx-size", "context"],
         value_name = "N",
-        default_value_t = 512
+        default_value_t = 512,
+        value_parser = values::count::<2>
     )]
     ctx: usize,
 
     /// At most so many windows [default: all that the corpus or the stored base
     /// has].
-    #[arg(long, visible_alias = "windows", value_name = "N")]
+    #[arg(
+        long,
+        visible_alias = "windows",
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = values::windows
+    )]
     chunks: Option<usize>,
 
     /// Store the model's distributions as a base in place of comparing it.
@@ -89,12 +96,12 @@ pub struct Args {
     json: bool,
 
     /// Worker threads; 0 takes every core. Never changes a number.
-    #[arg(short, long, value_name = "N", default_value_t = 0)]
+    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = values::threads)]
     threads: usize,
 
     /// Windows evaluated together; chosen for speed by default. Never changes a
     /// number.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::count::<1>)]
     batch: Option<usize>,
 
     #[command(flatten)]
@@ -120,15 +127,14 @@ struct Input {
 }
 
 impl Input {
-    fn open(path: &Path, args: &Args) -> Result<Self, Failure> {
+    fn open(path: &Path, text: &Text, args: &Args) -> Result<Self, Failure> {
         let options = tokenizer::Options {
             parse_special: args.parse_special,
             ..tokenizer::Options::default()
         };
         let loaded = LoadedModel::open(path, &options, args.threads).map_err(Failure::usage)?;
         let tokenizer = loaded.tokenizer().map_err(Failure::usage)?;
-        let tokens = tokenize_file(&args.corpus, tokenizer, DEFAULT_CHUNK);
-        let tokens = tokens.map_err(Failure::usage)?.ids;
+        let tokens = text.tokenize(tokenizer).map_err(Failure::usage)?.ids;
         let bos = match (tokenizer.add_bos(), tokenizer.bos()) {
             (false, _) => None,
             (true, Some(id)) => Some(id),
@@ -148,9 +154,16 @@ impl Input {
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
-    let model = Input::open(&args.model, &args)?;
+    let geometry = Geometry::llama_cpp(args.ctx);
+    geometry.check().map_err(Failure::usage)?;
+    if let Some(path) = &args.save_base {
+        outputs::replaced("--save-base", path)?;
+    }
+    // A pipe can be read only once, and two models may have two tokenizers.
+    let text = Text::held(&args.corpus).map_err(Failure::usage)?;
+    let model = Input::open(&args.model, &text, &args)?;
     let settings = Settings {
-        geometry: Geometry::llama_cpp(args.ctx),
+        geometry,
         limits: Limits {
             windows: args.chunks,
             max_tokens: None,
@@ -159,10 +172,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
         placement: Placement::Cpu,
         batch: args.batch,
     };
-    settings.geometry.check().map_err(Failure::usage)?;
     let out = match (&args.save_base, &args.base) {
         (Some(path), _) => save(path, &args, &model, settings)?,
-        (None, Some(path)) => compare(path, &args, &model, settings)?,
+        (None, Some(path)) => compare(path, &args, (&model, &text), settings)?,
         (None, None) => return Err(Failure::usage("a --base is needed")),
     };
     match io::stdout().write_all(out.as_bytes()) {
@@ -193,16 +205,17 @@ fn save(path: &Path, args: &Args, model: &Input, settings: Settings) -> Result<S
     let fill = |sink: &mut dyn BaseSink| {
         let (loaded, tokens) = (&model.loaded, &model.tokens);
         measured(|observe| measure_saving(loaded, sink, tokens, settings, &control, observe))
+            .map_err(of_saving)
     };
     match args.format {
         Format::Pplx => {
             let created = TopWriter::create(path, &info, args.entries);
-            let mut sink = created.map_err(Failure::usage)?;
+            let mut sink = created.map_err(Failure::failed)?;
             fill(&mut sink)?;
             sink.finish().map_err(Failure::failed)?;
         }
         Format::LlamaCpp => {
-            let mut sink = GridWriter::create(path, &info).map_err(Failure::usage)?;
+            let mut sink = GridWriter::create(path, &info).map_err(Failure::failed)?;
             fill(&mut sink)?;
             sink.finish().map_err(Failure::failed)?;
         }
@@ -216,7 +229,12 @@ fn save(path: &Path, args: &Args, model: &Input, settings: Settings) -> Result<S
     ))
 }
 
-fn compare(path: &Path, args: &Args, model: &Input, settings: Settings) -> Result<String, Failure> {
+fn compare(
+    path: &Path,
+    args: &Args,
+    (model, text): (&Input, &Text),
+    settings: Settings,
+) -> Result<String, Failure> {
     if BaseFile::is_one(path).map_err(Failure::usage)? {
         let mut base = BaseFile::open(path).map_err(Failure::usage)?;
         let checked = check_stored(base.info(), &model.tokens, &settings);
@@ -231,18 +249,18 @@ fn compare(path: &Path, args: &Args, model: &Input, settings: Settings) -> Resul
         return report(
             path,
             args,
-            (model, settings, &control),
+            ((model, text), settings, &control),
             BaseInput::Stored(base.rows()),
         );
     }
-    let base = Input::open(path, args)?;
+    let base = Input::open(path, text, args)?;
     check_same_text((&base.tokens, base.bos), (&model.tokens, model.bos))
         .map_err(|e| of_base(path, e))?;
     let control = args.control.control()?;
     report(
         path,
         args,
-        (model, settings, &control),
+        ((model, text), settings, &control),
         BaseInput::Model {
             loaded: &base.loaded,
             placement: settings.placement,
@@ -257,7 +275,7 @@ fn of_base(path: &Path, e: impl std::fmt::Display) -> Failure {
 fn report(
     path: &Path,
     args: &Args,
-    (model, settings, control): (&Input, Settings, &Control),
+    ((model, text), settings, control): ((&Input, &Text), Settings, &Control),
     base: BaseInput,
 ) -> Result<String, Failure> {
     let (m, tokens) = measured(|observe| {
@@ -269,7 +287,8 @@ fn report(
             control,
             observe,
         )
-    })?;
+    })
+    .map_err(Failure::of_measuring)?;
     let figures = KldFigures::new(&tokens)
         .ok_or_else(|| Failure::usage("one scored token is too few for a comparison"))?;
     if args.json {
@@ -286,7 +305,7 @@ fn report(
          tokens in {} windows\n\n{}",
         args.model.display(),
         path.display(),
-        args.corpus.display(),
+        text.name().display(),
         model.tokens.len(),
         args.ctx,
         settings.geometry.mode,
@@ -296,20 +315,22 @@ fn report(
     ))
 }
 
+/// A base that cannot be read is of no use; one that cannot be written is a failure.
+fn of_saving(e: MeasureError) -> Failure {
+    match e {
+        MeasureError::Eval(EvalError::Stored(e)) => Failure::failed(e),
+        e => Failure::of_measuring(e),
+    }
+}
+
 /// Measures with a bar.
 fn measured<T>(
     f: impl FnOnce(&mut dyn FnMut(crate::run::Observation)) -> Result<T, MeasureError>,
-) -> Result<T, Failure> {
+) -> Result<T, MeasureError> {
     let mut bar = WindowsBar::new("kld", None);
     let result = f(&mut |o| bar.at(&o));
     drop(bar);
-    result.map_err(|e| match e {
-        MeasureError::Eval(EvalError::Interrupted { .. }) => Failure::Interrupted(e.to_string()),
-        MeasureError::Eval(EvalError::Vocabulary { .. } | EvalError::Stored(_))
-        | MeasureError::Context { .. }
-        | MeasureError::Geometry(_) => Failure::usage(e),
-        e => Failure::failed(e),
-    })
+    result
 }
 
 fn file_name(path: &Path) -> String {

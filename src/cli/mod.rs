@@ -5,22 +5,29 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::eval::EvalError;
+use crate::results::{CsvError, RecordError, ResultsError};
+use crate::run::{MeasureError, SweepError};
+
 mod attribute;
 mod control;
 mod diff;
 mod doctor;
 mod fetch;
 mod gate;
+mod habits;
 mod inputs;
 mod inspect;
 mod kld;
 mod noise;
+mod outputs;
 mod plan;
 mod progress;
 mod report;
 mod run;
 mod score;
 mod tokenize;
+mod values;
 
 /// Declarative perplexity experiments for people who write LLM inference
 /// kernels and quantization schemes.
@@ -59,7 +66,7 @@ enum Verb {
     Inspect(inspect::Args),
     /// Fetch the models and corpora of an experiment.
     Fetch(fetch::Args),
-    /// Show the GPUs and NVIDIA's libraries, or what is missing.
+    /// Show what runs find on this machine: CPU, memory, cache, pip, GPUs.
     Doctor(doctor::Args),
 }
 
@@ -85,12 +92,65 @@ impl Failure {
     pub fn failed(e: impl std::fmt::Display) -> Self {
         Failure::Failed(e.to_string())
     }
+
+    /// Why a measurement that was asked for has no figure: what does not fit
+    /// together is the user's to mend, the rest is the run's failure.
+    pub fn of_measuring(e: MeasureError) -> Self {
+        match &e {
+            MeasureError::Eval(EvalError::Interrupted { .. }) => {
+                Failure::Interrupted(e.to_string())
+            }
+            MeasureError::Context { .. } | MeasureError::Geometry(_) => Failure::usage(e),
+            MeasureError::Eval(eval) if is_of_inputs(eval) => Failure::usage(e),
+            _ => Failure::failed(e),
+        }
+    }
+
+    /// Why a sweep could not go on: files that it reads are the user's to mend.
+    pub fn of_sweep(e: SweepError) -> Self {
+        match e {
+            SweepError::Results(ResultsError::Csv(e)) | SweepError::Reference(e) => match e {
+                CsvError::Write { .. } => Failure::failed(e),
+                e => Failure::usage(e),
+            },
+            SweepError::Results(e @ ResultsError::Windows { .. }) => Failure::usage(e),
+            SweepError::Record(e @ RecordError::Malformed { .. }) => Failure::usage(e),
+            SweepError::Fetch(e) => inputs::failure(e),
+            e => Failure::failed(e),
+        }
+    }
+}
+
+/// Whether tokens, models and bases do not go together.
+fn is_of_inputs(e: &EvalError) -> bool {
+    match e {
+        EvalError::Base(e) => is_of_inputs(e),
+        EvalError::TokenId { .. } | EvalError::Vocabulary { .. } | EvalError::Stored(_) => true,
+        _ => false,
+    }
 }
 
 /// Parses the command line, runs the verb, prints its failure.
 pub fn main() -> ExitCode {
-    // clap itself exits with 2 on usage errors.
-    let result = match Cli::parse().verb {
+    let result = match habits::refusal(std::env::args_os()) {
+        Some(message) => Err(Failure::Usage(message)),
+        // clap itself exits with 2 on usage errors.
+        None => run_verb(Cli::parse().verb),
+    };
+    let (code, message) = match result {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Failed(m)) => (1, m),
+        Err(Failure::Usage(m)) => (2, m),
+        Err(Failure::Interrupted(m)) => (130, m),
+    };
+    if !message.is_empty() {
+        eprintln!("pplx: {message}");
+    }
+    ExitCode::from(code)
+}
+
+fn run_verb(verb: Verb) -> Result<(), Failure> {
+    match verb {
         Verb::Run(a) => run::run(a),
         Verb::Plan(a) => plan::run(a),
         Verb::Diff(a) => diff::run(a),
@@ -103,15 +163,5 @@ pub fn main() -> ExitCode {
         Verb::Inspect(a) => inspect::run(a),
         Verb::Fetch(a) => fetch::run(a),
         Verb::Doctor(a) => doctor::run(a),
-    };
-    let (code, message) = match result {
-        Ok(()) => return ExitCode::SUCCESS,
-        Err(Failure::Failed(m)) => (1, m),
-        Err(Failure::Usage(m)) => (2, m),
-        Err(Failure::Interrupted(m)) => (130, m),
-    };
-    if !message.is_empty() {
-        eprintln!("pplx: {message}");
     }
-    ExitCode::from(code)
 }

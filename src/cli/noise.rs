@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::Failure;
 use super::control::ControlArgs;
 use super::inputs::planned;
 use super::progress::RerunProgress;
+use super::{Failure, outputs, values};
 use crate::run::Calibrate;
 
 #[derive(clap::Args)]
@@ -35,7 +35,7 @@ pub struct Args {
     results: PathBuf,
 
     /// Worker threads; 0 takes every core. Never changes a number.
-    #[arg(long, short, value_name = "N", default_value_t = 0)]
+    #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = values::threads)]
     threads: usize,
 
     #[command(flatten)]
@@ -44,6 +44,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<(), Failure> {
     let (experiment, plan, fetch) = planned(&args.file, &args.sets)?;
+    outputs::tables("--results", &args.results, &plan.name)?;
     let mut noise = experiment.noise;
     noise.seeds = args.seeds.map_or(noise.seeds, |n| n as usize);
     let control = args.control.control()?;
@@ -56,7 +57,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         control: &control,
     };
     let mut progress = RerunProgress::new();
-    let (calibration, summary) = calibrate.run(&mut progress).map_err(Failure::failed)?;
+    let (calibration, summary) = calibrate.run(&mut progress).map_err(Failure::of_sweep)?;
     drop(progress);
     print!("{}", calibration.to_text());
     println!("\n{}", calibration.path().display());

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Failure;
 use super::gate::GateArgs;
+use super::{Failure, outputs};
 use crate::report::Report;
 use crate::results::noise::NoiseFloor;
 use crate::results::write_atomic;
@@ -42,6 +42,11 @@ pub fn run(args: Args) -> Result<(), Failure> {
         return Err(Failure::usage(
             "bounds need something to compare with: --base A.csv",
         ));
+    }
+    for (option, path) in [("--output", &args.output), ("--markdown", &args.markdown)] {
+        if let Some(path) = path {
+            outputs::replaced_in_new_folder(option, path)?;
+        }
     }
     let base = args.base.as_deref();
     let noise = match base {

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::Failure;
 use super::control::ControlArgs;
 use super::inputs::planned;
 use super::progress::SweepProgress;
+use super::{Failure, outputs, values};
 use crate::results::{kld_format, render};
 use crate::run::Sweep;
 
@@ -37,12 +37,12 @@ pub struct Args {
     results: PathBuf,
 
     /// Worker threads; 0 takes every core. Never changes a number.
-    #[arg(long, short, value_name = "N", default_value_t = 0)]
+    #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = values::threads)]
     threads: usize,
 
     /// Windows evaluated together; chosen for speed by default. Never changes a
     /// number.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::count::<1>)]
     batch: Option<usize>,
 
     #[command(flatten)]
@@ -51,6 +51,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<(), Failure> {
     let (_, plan, fetch) = planned(&args.file, &args.sets)?;
+    outputs::tables("--results", &args.results, &plan.name)?;
     let control = args.control.control()?;
     let sweep = Sweep {
         plan: &plan,
@@ -62,7 +63,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         control: &control,
     };
     let mut progress = SweepProgress::new(plan.runs.len());
-    let (tables, summary) = sweep.run(&mut progress).map_err(Failure::failed)?;
+    let (tables, summary) = sweep.run(&mut progress).map_err(Failure::of_sweep)?;
     drop(progress);
     println!("{}", render::table(tables.rows()).trim_end());
     println!("\n{}", tables.paths().table.display());

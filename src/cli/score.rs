@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::Failure;
 use super::control::ControlArgs;
 use super::progress::WindowsBar;
+use super::{Failure, outputs, values};
 use crate::backend::Numerics;
-use crate::corpus::{self, DEFAULT_CHUNK, ids_sha256, read_ids, tokenize_file, write_ids};
-use crate::eval::{EvalError, Geometry, Limits, Mode, WindowScore};
+use crate::corpus::{Text, ids_sha256, write_ids};
+use crate::eval::{Geometry, Limits, Mode, WindowScore};
 use crate::experiment::{self, DeviceName, PlacementParts};
 use crate::plan::{Machine, Resolution, Subject};
 use crate::results::render;
-use crate::run::{LoadedModel, MeasureError, Measurement, Settings, measure, model_type};
+use crate::run::{LoadedModel, Measurement, Settings, measure, model_type};
 use crate::tokenizer;
 
 #[derive(clap::Args)]
@@ -22,19 +22,30 @@ use crate::tokenizer;
     after_help = "By default the geometry is llama-perplexity's: windows of --ctx-size tokens \
 side by side, in which the second half is scored, and BOS in place of the first token where the \
 model asks for it. 'llama-perplexity -m M -f F -c N --chunks W' is 'pplx score M -f F -c N \
---chunks W'.\n\
+--chunks W', and so with --ppl-stride.\n\
 Exit codes: 0 scored; 1 a value was not finite; 2 usage, or an input that cannot be scored; 130 \
 interrupted (a second Ctrl-C kills at once)."
 )]
 pub struct Args {
     /// The model, a GGUF file.
-    model: PathBuf,
+    #[arg(value_name = "MODEL", required_unless_present = "model_option")]
+    model: Option<PathBuf>,
 
-    /// The corpus, a UTF-8 text file.
+    /// The model once more, as llama-perplexity has it.
+    #[arg(
+        short = 'm',
+        long = "model",
+        value_name = "MODEL",
+        conflicts_with = "model"
+    )]
+    model_option: Option<PathBuf>,
+
+    /// The corpus, a UTF-8 text file; - is standard input.
     #[arg(short, long, required_unless_present = "tokens_file")]
     file: Option<PathBuf>,
 
-    /// Token ids in place of a corpus: one a line, or a JSON array.
+    /// Token ids in place of a corpus: one a line, or a JSON array; - is standard
+    /// input.
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     tokens_file: Option<PathBuf>,
 
@@ -44,16 +55,22 @@ pub struct Args {
         long = "ctx-size",
         visible_alias = "context",
         value_name = "N",
-        default_value_t = 512
+        default_value_t = 512,
+        value_parser = values::count::<2>
     )]
     ctx_size: usize,
 
     /// At most so many windows.
-    #[arg(long, value_name = "N")]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = values::windows
+    )]
     chunks: Option<usize>,
 
     /// Use only the first N tokens of the corpus.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::count::<2>)]
     max_tokens: Option<usize>,
 
     /// How the corpus is walked.
@@ -61,11 +78,22 @@ pub struct Args {
     mode: ModeName,
 
     /// Tokens from one window's start to the next.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::count::<1>)]
     stride: Option<usize>,
 
+    /// As llama-perplexity's: windows of CTX + N/2 tokens, N apart, whose last N are
+    /// scored. It is --mode llama.cpp-strided --stride N, and not what --stride N
+    /// alone is.
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = values::count::<1>,
+        conflicts_with_all = ["mode", "stride", "unscored_prefix"]
+    )]
+    ppl_stride: Option<usize>,
+
     /// Tokens at the start of each window that are not scored.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::count::<1>)]
     unscored_prefix: Option<usize>,
 
     /// Begin the text and each window with BOS, whatever the model says.
@@ -102,12 +130,12 @@ pub struct Args {
     json: bool,
 
     /// Worker threads; 0 takes every core. Never changes a number.
-    #[arg(short, long, value_name = "N", default_value_t = 0)]
+    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = values::threads)]
     threads: usize,
 
     /// Windows evaluated together; chosen for speed by default. Never changes a
     /// number.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::count::<1>)]
     batch: Option<usize>,
 
     /// The device of all layers, or of a cycle [default: chosen].
@@ -115,7 +143,7 @@ pub struct Args {
     device: Option<DeviceName>,
 
     /// Put N layers on the GPU, the others on the CPU.
-    #[arg(long, value_name = "N", help_heading = "Placement")]
+    #[arg(long, value_name = "N", help_heading = "Placement", value_parser = values::count::<1>)]
     gpu_layers: Option<usize>,
 
     /// The first of the layers on the GPU.
@@ -123,7 +151,7 @@ pub struct Args {
     first_layer: Option<usize>,
 
     /// Layers of a window in a cycle on the CPU.
-    #[arg(long, value_name = "N", help_heading = "Placement")]
+    #[arg(long, value_name = "N", help_heading = "Placement", value_parser = values::count::<1>)]
     layers_per_window: Option<usize>,
 
     /// Run one layer window after the other over the whole corpus, for a model
@@ -172,9 +200,28 @@ impl From<NumericsName> for Numerics {
     }
 }
 
+impl Args {
+    fn model(&self) -> &Path {
+        let model = self.model.as_ref().or(self.model_option.as_ref());
+        model.map_or(Path::new(""), PathBuf::as_path)
+    }
+
+    /// The text, or the list of ids.
+    fn corpus(&self) -> Text {
+        let file = self.tokens_file.as_ref().or(self.file.as_ref());
+        Text::new(file.map_or(Path::new(""), PathBuf::as_path))
+    }
+}
+
 pub fn run(args: Args) -> Result<(), Failure> {
     let geometry = geometry(&args)?;
     let asked = placement(&args)?;
+    if let Some(path) = &args.per_token {
+        outputs::opened("--per-token", path)?;
+    }
+    if let Some(path) = &args.dump_tokens {
+        outputs::replaced("--dump-tokens", path)?;
+    }
     let options = tokenizer::Options {
         parse_special: args.parse_special,
         pre: args.pre.clone(),
@@ -184,7 +231,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
             _ => None,
         },
     };
-    let loaded = LoadedModel::open(&args.model, &options, args.threads)
+    let loaded = LoadedModel::open(args.model(), &options, args.threads)
         .and_then(|loaded| loaded.with_numerics(args.numerics.into()))
         .map_err(Failure::usage)?;
     let subject = Subject {
@@ -194,7 +241,14 @@ pub fn run(args: Args) -> Result<(), Failure> {
     };
     let resolution =
         Resolution::new(asked, &Machine::default(), subject).map_err(Failure::usage)?;
-    let tokens = tokens(&args, &loaded)?;
+    let corpus = args.corpus();
+    let tokens = match args.tokens_file {
+        Some(_) => corpus.ids().map_err(Failure::usage)?,
+        None => {
+            let tokenizer = loaded.tokenizer().map_err(Failure::usage)?;
+            corpus.tokenize(tokenizer).map_err(Failure::usage)?.ids
+        }
+    };
     if let Some(path) = &args.dump_tokens {
         write_ids(path, &tokens).map_err(Failure::failed)?;
     }
@@ -213,17 +267,14 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let mut bar = WindowsBar::new("score", None);
     let result = measure(&loaded, &tokens, settings, &control, &mut |o| bar.at(&o));
     drop(bar);
-    let m = result.map_err(|e| match e {
-        MeasureError::Eval(EvalError::Interrupted { .. }) => Failure::Interrupted(e.to_string()),
-        MeasureError::Context { .. } | MeasureError::Geometry(_) => Failure::usage(e),
-        e => Failure::failed(e),
-    })?;
+    let m = result.map_err(Failure::of_measuring)?;
     if let Some(path) = &args.per_token {
         write_per_token(path, &tokens, &m.scores)
             .map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
     }
     let report = Report {
         args: &args,
+        corpus: &corpus,
         loaded: &loaded,
         tokens: &tokens,
         settings: &settings,
@@ -244,6 +295,13 @@ pub fn run(args: Args) -> Result<(), Failure> {
 
 fn geometry(args: &Args) -> Result<Geometry, Failure> {
     let n_ctx = args.ctx_size;
+    if let Some(stride) = args.ppl_stride {
+        let geometry = Geometry::llama_cpp_strided(n_ctx, stride);
+        return match geometry.check() {
+            Ok(()) => Ok(geometry),
+            Err(e) => Err(Failure::usage(format!("--ppl-stride {stride}: {e}"))),
+        };
+    }
     let refuse = |flag: &str, mode: &str| {
         Err(Failure::usage(format!(
             "{flag} has no meaning in {mode} mode"
@@ -281,30 +339,9 @@ fn placement(args: &Args) -> Result<experiment::Placement, Failure> {
         layers_per_window: args.layers_per_window,
         cycle: args.cycle,
     };
-    for (option, count) in [
-        ("--gpu-layers", args.gpu_layers),
-        ("--layers-per-window", args.layers_per_window),
-    ] {
-        if count == Some(0) {
-            return Err(Failure::usage(format!("{option} must be at least 1")));
-        }
-    }
     parts
         .placement()
         .map_err(|e| Failure::usage(format!("--{} {}", e.key.replace('_', "-"), e.why)))
-}
-
-fn tokens(args: &Args, loaded: &LoadedModel) -> Result<Vec<u32>, Failure> {
-    match (&args.tokens_file, &args.file) {
-        (Some(path), _) => read_ids(path).map_err(Failure::usage),
-        (None, Some(path)) => {
-            let tokenizer = loaded.tokenizer().map_err(Failure::usage)?;
-            let tokens: corpus::CorpusTokens =
-                tokenize_file(path, tokenizer, DEFAULT_CHUNK).map_err(Failure::usage)?;
-            Ok(tokens.ids)
-        }
-        (None, None) => Err(Failure::usage("a corpus (-f) or --tokens-file is needed")),
-    }
 }
 
 /// What replaces the first token of each window.
@@ -344,6 +381,7 @@ fn write_per_token(path: &Path, tokens: &[u32], scores: &[WindowScore]) -> io::R
 
 struct Report<'a> {
     args: &'a Args,
+    corpus: &'a Text,
     loaded: &'a LoadedModel,
     tokens: &'a [u32],
     settings: &'a Settings,
@@ -382,7 +420,7 @@ impl Report<'_> {
         );
         out += &format!(
             "corpus    {}, {} tokens{}\n",
-            self.source().display(),
+            self.corpus.name().display(),
             self.tokens.len(),
             match self.settings.bos {
                 Some(id) => format!(", BOS ({id}) in place of each window's first"),
@@ -424,7 +462,7 @@ impl Report<'_> {
             "model": self.loaded.path.display().to_string(),
             "architecture": model.architecture,
             "model_type": model_type(&model.gguf),
-            "corpus": self.source().display().to_string(),
+            "corpus": self.corpus.name().display().to_string(),
             "tokens": self.tokens.len(),
             "tokens_sha256": ids_sha256(self.tokens),
             "n_ctx": g.n_ctx,
@@ -461,10 +499,5 @@ impl Report<'_> {
             .placement
             .partition(self.loaded.model.n_layer());
         partition.to_string()
-    }
-
-    fn source(&self) -> &Path {
-        let file = self.args.tokens_file.as_ref().or(self.args.file.as_ref());
-        file.map_or(Path::new(""), PathBuf::as_path)
     }
 }

@@ -3,8 +3,8 @@
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
-use super::Failure;
-use crate::corpus::{self, DEFAULT_CHUNK};
+use super::{Failure, values};
+use crate::corpus::{DEFAULT_CHUNK, Text};
 use crate::gguf::Gguf;
 use crate::tokenizer::{Options, Tokenizer};
 
@@ -12,7 +12,7 @@ use crate::tokenizer::{Options, Tokenizer};
 pub struct Args {
     /// GGUF file that holds the vocabulary.
     model: PathBuf,
-    /// Text file (UTF-8) to tokenize.
+    /// Text file (UTF-8) to tokenize; - is standard input.
     #[arg(short, long)]
     file: PathBuf,
     /// Print ids only, one a line; without it, each id with its text.
@@ -28,7 +28,12 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     pre: Option<String>,
     /// Bytes read at a time; the ids do not depend on it.
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_CHUNK)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = DEFAULT_CHUNK,
+        value_parser = values::count::<1>
+    )]
     chunk_bytes: usize,
 }
 
@@ -40,8 +45,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
         add_bos: args.no_bos.then_some(false),
     };
     let tokenizer = Tokenizer::from_gguf(gguf.metadata(), &options).map_err(Failure::usage)?;
-    let tokens =
-        corpus::tokenize_file(&args.file, &tokenizer, args.chunk_bytes).map_err(Failure::usage)?;
+    let text = Text::new(&args.file);
+    let tokens = text.tokenize_by(&tokenizer, args.chunk_bytes);
+    let tokens = tokens.map_err(Failure::usage)?;
 
     let mut out = BufWriter::new(io::stdout().lock());
     let mut print = || -> io::Result<()> {

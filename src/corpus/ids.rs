@@ -5,7 +5,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::CorpusError;
+use super::{CorpusError, Text};
 
 /// Reads token ids: one a line, or a JSON array of numbers.
 ///
@@ -13,16 +13,17 @@ use super::CorpusError;
 /// The file cannot be read, or something in it is not an id; the message says
 /// where.
 pub fn read_ids(path: &Path) -> Result<Vec<u32>, CorpusError> {
-    let text = std::fs::read_to_string(path).map_err(|error| CorpusError::Read {
-        path: path.to_owned(),
-        error,
-    })?;
+    Text::new(path).ids()
+}
+
+/// The ids that a text lists; `path` is for messages.
+pub(super) fn parse_ids(text: &str, path: &Path) -> Result<Vec<u32>, CorpusError> {
     let bad = |what: String| CorpusError::Ids {
         path: path.to_owned(),
         what,
     };
     if text.trim_start().starts_with('[') {
-        return serde_json::from_str(&text)
+        return serde_json::from_str(text)
             .map_err(|e| bad(format!("not a JSON array of token ids: {e}")));
     }
     let mut ids = Vec::new();

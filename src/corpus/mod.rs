@@ -8,6 +8,7 @@
 
 mod cache;
 mod ids;
+mod source;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -19,6 +20,7 @@ use sha2::{Digest, Sha256};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 pub use cache::TokenCache;
 pub use ids::{ids_sha256, read_ids, write_ids};
+pub use source::Text;
 
 /// Bytes read at a time, unless the user says otherwise.
 pub const DEFAULT_CHUNK: usize = 64 * 1024;

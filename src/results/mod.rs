@@ -5,6 +5,7 @@
 mod attribution;
 pub(crate) mod csv_file;
 pub mod diff;
+mod formula;
 mod gate;
 mod kld;
 pub mod kld_format;
@@ -21,11 +22,12 @@ mod tokens;
 
 pub use attribution::{Attribution, Effect, Residual};
 pub use csv_file::{CsvError, write_atomic};
+pub use formula::formula_character;
 pub use gate::{Gate, Measured};
 pub use kld::{KldFigures, Sampling};
 pub use kld_row::{KldOutcome, KldRow, KldSummary};
 pub use paired::{MovedWindow, Paired, moved_windows, paired};
 pub use record::{Record, RecordError, RecordFolder};
 pub use row::{Comparison, Figures, Outcome, Provenance, ResultRow, TimingRow, WindowRow};
-pub use tables::{ResultsError, TablePaths, Tables};
+pub use tables::{COMPANIONS, ResultsError, TablePaths, Tables};
 pub use tokens::{MovedScore, MovedToken, TokenComparison};

@@ -17,13 +17,21 @@ pub enum InputError {
     Gguf(#[from] GgufError),
     #[error("{}: {error}", path.display())]
     Model { path: PathBuf, error: ModelError },
-    #[error("{}: {error}", path.display())]
+    #[error("{}", of_vocabulary(path, error))]
     Tokenizer {
         path: PathBuf,
         error: Arc<TokenizerError>,
     },
     #[error(transparent)]
     Backend(#[from] BackendError),
+}
+
+/// Most of them name the file themselves.
+fn of_vocabulary(path: &Path, error: &TokenizerError) -> String {
+    match error.names_file() {
+        true => error.to_string(),
+        false => format!("{}: {error}", path.display()),
+    }
 }
 
 /// A model on its device, with its tokenizer.

@@ -13,7 +13,7 @@ mod sweep;
 
 pub use against::{AgainstError, check_same_text, check_stored};
 pub use attribute::{Attribute, AttributeError, Cause};
-pub use host::{Clock, peak_rss_mib};
+pub use host::{Clock, memory, peak_rss_mib};
 pub use input::{InputError, LoadedModel, model_type};
 pub use measure::{
     BaseInput, Control, MeasureError, Measurement, Observation, Settings, measure, measure_against,

@@ -1,6 +1,7 @@
 //! `pplx run`, `score` and `inspect` as a user types them, on models that the
 //! tests make: files, figures, messages and exit codes.
 
+mod arguments;
 mod inspect;
 mod kld;
 mod noise;

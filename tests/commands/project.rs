@@ -1,8 +1,9 @@
 //! A project folder, and what pplx makes of it.
 
 use std::collections::HashMap;
+use std::io::Write;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 
 use crate::support::tiny::{Tiny, text};
 
@@ -64,6 +65,30 @@ impl Project {
     }
 
     pub fn pplx_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
+        let output = self
+            .command(arguments)
+            .envs(variables.iter().copied())
+            .output();
+        ended(output.unwrap())
+    }
+
+    /// With `input` on its standard input, which is a pipe.
+    pub fn pplx_fed(&self, arguments: &[&str], input: &str) -> Ended {
+        let mut command = self.command(arguments);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut pipe = child.stdin.take().unwrap();
+        std::thread::scope(|scope| {
+            // Whoever is refused does not read.
+            scope.spawn(move || drop(pipe.write_all(input.as_bytes())));
+            ended(child.wait_with_output().unwrap())
+        })
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pplx"));
         command.current_dir(self.0.path()).args(arguments);
         // The tests' own variables are no settings of the program.
@@ -73,12 +98,7 @@ impl Project {
         command.env("PPLX_CACHE", self.path("cache"));
         // Nor is a GPU that this machine may have theirs.
         command.env("CUDA_VISIBLE_DEVICES", "");
-        let output = command.envs(variables.iter().copied()).output().unwrap();
-        Ended {
-            code: output.status.code(),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
+        command
     }
 
     pub fn lines(&self, path: &str) -> Vec<Line> {
@@ -104,6 +124,14 @@ impl Project {
             }
         }
         writer.flush().unwrap();
+    }
+}
+
+fn ended(output: Output) -> Ended {
+    Ended {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
     }
 }
 
