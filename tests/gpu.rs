@@ -15,7 +15,7 @@ use pplx::gguf::Gguf;
 use pplx::model::Model;
 use pplx::tokenizer::{Options, Tokenizer};
 
-use support::{GEMMA3, SMOLLM2, cpu, model, shared};
+use support::{GEMMA3, SMOLLM2, cpu, model, shared, skip};
 
 const N_CTX: usize = 512;
 
@@ -24,11 +24,11 @@ fn has_gpu() -> bool {
     match devices() {
         Ok(devices) if !devices.is_empty() => true,
         Ok(_) => {
-            eprintln!("SKIPPED: no GPU");
+            skip("gpu", "no GPU");
             false
         }
         Err(e) => {
-            eprintln!("SKIPPED: {e}");
+            skip("gpu", e);
             false
         }
     }

@@ -3,7 +3,12 @@
 
 mod support;
 
+use std::path::Path;
+
+use pplx::corpus::{DEFAULT_CHUNK, tokenize_file};
 use pplx::eval::{Geometry, Mode};
+use pplx::gguf::Gguf;
+use pplx::tokenizer::{Options, Tokenizer};
 use support::{GEMMA3, SMOLLM2, cpu, differences, ids, model, rows, score, shared, token_nlls};
 
 /// The suite's geometry: all targets of windows of 64.
@@ -58,6 +63,89 @@ fn exact(file: &str, reference: &str, bos: Option<u32>) {
         println!("{reference} {n_ctx}: max {max:.2e} mean {mean:.2e}");
         assert!(
             max < 2e-3 && mean < 2e-5,
+            "{n_ctx}: max {max:e}, mean {mean:e}"
+        );
+    }
+}
+
+/// Runs a test of this binary on its own.
+fn alone(test: &str, environment: &[(&str, &str)]) -> (bool, String) {
+    let mut command = std::process::Command::new(std::env::current_exe().expect("a path"));
+    command.args(["--exact", test]).env_remove("PPLX_REQUIRE");
+    command.envs(environment.iter().copied());
+    let out = command.output().expect("the tests run");
+    let text = [out.stdout, out.stderr].concat();
+    (
+        out.status.success(),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
+}
+
+#[test]
+fn a_skip_is_said_and_fails_where_it_is_asked_for() {
+    let nowhere = ("PPLX_SHARED", "/nonexistent");
+    let with = |list| alone("architecture_suite", &[nowhere, ("PPLX_REQUIRE", list)]);
+    let missing = "/nonexistent/arch is missing";
+    for list in ["", "smollm2", "models, nvrtc"] {
+        let (passed, text) = with(list);
+        assert!(passed, "{list}: {text}");
+        let line = format!("SKIPPED (shared): parity::architecture_suite: {missing}");
+        assert!(text.contains(&line), "{text}");
+    }
+    for list in ["shared", "all", "models,shared"] {
+        let (passed, text) = with(list);
+        assert!(!passed, "{list}");
+        let why = format!("{missing} (PPLX_REQUIRE asks for shared)");
+        assert!(text.contains(&why), "{text}");
+    }
+    let (passed, text) = with("shard");
+    assert!(
+        !passed && text.contains("PPLX_REQUIRE: 'shard' is none of shared,"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_suite_ends_with_the_number_of_skips() {
+    let notes = "7\tshared\ta::x\tr\n7\tshared\ta::x\tr\n7\tgpu\tb::y\tr\n8\tgpu\tb::z\tr\nhalf";
+    let text = support::skip::summary(notes, 7);
+    assert!(text.starts_with("SKIPPED: 2 tests, "), "{text}");
+    assert!(
+        text.contains("\n  shared: 1 for want of llama.cpp's figures"),
+        "{text}"
+    );
+    assert!(
+        text.contains("\n    b::y") && !text.contains("b::z"),
+        "{text}"
+    );
+    assert_eq!(support::skip::summary("", 7), "SKIPPED: no test");
+}
+
+/// The reference that is kept here: llama.cpp's ids of a text of this repository,
+/// and every token of windows of it.
+#[test]
+fn smollm2_on_a_text_of_ours() {
+    let Some(path) = model(SMOLLM2) else { return };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let figures = |name: &str| root.join("tests/fixtures/reference").join(name);
+    let tokens = ids(&figures("smollm2-on-measuring.ids"));
+    let gguf = Gguf::open(&path).expect("a model");
+    let tokenizer = Tokenizer::from_gguf(gguf.metadata(), &Options::default());
+    let corpus = root.join("corpora/on-measuring.txt");
+    let ours = tokenize_file(&corpus, &tokenizer.expect("a tokenizer"), DEFAULT_CHUNK);
+    assert_eq!(ours.expect("ids").ids, tokens);
+    let cpu = cpu(&path, 2);
+    for (n_ctx, windows) in [(256, 6), (1024, 1)] {
+        let mode = Mode::SlidingWindow {
+            stride: n_ctx,
+            unscored_prefix: 1,
+        };
+        let scores = score(&cpu, &tokens, Geometry { n_ctx, mode }, windows, None, 6);
+        let want = token_nlls(&figures(&format!("smollm2-on-measuring.ctx{n_ctx}.csv")));
+        let (max, mean) = differences(&rows(&tokens, &scores), &want);
+        println!("context {n_ctx}: max {max:.2e} mean {mean:.2e}");
+        assert!(
+            max < 1e-4 && mean < 1e-6,
             "{n_ctx}: max {max:e}, mean {mean:e}"
         );
     }

@@ -1,22 +1,25 @@
-//! A request to stop, which evaluation polls.
+//! A request to stop, which evaluation polls, and how much of it is done.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::BackendError;
 
-/// A shared flag that ends an evaluation early. Clones share it; once raised it
-/// stays raised.
+/// A shared flag that ends an evaluation early, and a count of the work that has
+/// been done, for whoever waits. Clones share both; once raised it stays raised.
 #[derive(Clone, Debug, Default)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt {
+    raised: Arc<AtomicBool>,
+    work: Arc<AtomicU64>,
+}
 
 impl Interrupt {
     pub fn raise(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.raised.store(true, Ordering::Relaxed);
     }
 
     pub fn is_raised(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.raised.load(Ordering::Relaxed)
     }
 
     /// # Errors
@@ -30,6 +33,22 @@ impl Interrupt {
 
     /// The flag itself, for a signal handler to set.
     pub fn flag(&self) -> &Arc<AtomicBool> {
-        &self.0
+        &self.raised
     }
+
+    /// Adds to the count: see [`work`]. Figures never depend on it.
+    pub fn worked(&self, work: u64) {
+        self.work.fetch_add(work, Ordering::Relaxed);
+    }
+
+    /// What has been added up since the beginning.
+    pub fn work(&self) -> u64 {
+        self.work.load(Ordering::Relaxed)
+    }
+}
+
+/// The work of taking so many rows through so many weights, in thousands of
+/// multiplications or so: good for shares, not for speeds.
+pub fn work(weights: usize, rows: usize) -> u64 {
+    (weights as u64 / 1024).max(1).saturating_mul(rows as u64)
 }

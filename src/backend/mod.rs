@@ -13,9 +13,15 @@ use std::ops::Range;
 
 use crate::gguf::BlockType;
 
-pub use interrupt::Interrupt;
+pub use interrupt::{Interrupt, work};
 pub use partition::{Device, LayerSpan, Partition, PartitionError};
 pub use variation::{Precision, SumOrder, Variation};
+
+/// The version of the arithmetic, part of the engine's name in rows. It is raised
+/// whenever a bit of any score changes, for whatever reason and on any device: rows
+/// of another version are measured again. `tests/architectures/golden.rs` holds the
+/// bits of this one.
+pub const ARITHMETIC: u32 = 1;
 
 /// The arithmetic of products with weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -184,6 +190,18 @@ pub enum BackendError {
     Layers { found: Range<usize>, n_layer: usize },
     #[error(transparent)]
     Quant(#[from] crate::quant::QuantError),
+    #[error(
+        "the model returns {found} logits for sequence {sequence}, not {rows} rows of {n_vocab}"
+    )]
+    Logits {
+        sequence: usize,
+        rows: usize,
+        n_vocab: usize,
+        found: usize,
+    },
+    /// Of a model or device that is not pplx's own, in its words.
+    #[error("{0}")]
+    Other(String),
     #[error("numerics '{numerics}' is not for layers on {device}")]
     Numerics { numerics: Numerics, device: Device },
     #[error("numerics 'q8' has no product for weights of type {0}; use numerics 'exact'")]
@@ -194,6 +212,13 @@ pub enum BackendError {
     Cuda(#[from] cuda::CudaError),
     #[error("interrupted")]
     Interrupted,
+}
+
+impl BackendError {
+    /// Any other error of a model or device.
+    pub fn other(e: impl fmt::Display) -> Self {
+        BackendError::Other(e.to_string())
+    }
 }
 
 /// A target to score: the row whose logits predict it, and its id.

@@ -9,7 +9,8 @@
 //! | W · (C − 1 − C/2) rows | of each scored target: f32 scale, f32 least ln p, V codes of 16 bits, one more where V is odd |
 //!
 //! `ln p = scale · code + least`. Log-probabilities of more than 16 below the
-//! largest are raised to that.
+//! largest are raised to that, so the base's perplexity is too low. Nothing in the
+//! file tells whether its bytes are those that were written.
 
 use std::path::Path;
 
@@ -17,6 +18,11 @@ use super::{BaseInfo, Source, Target, error, u32s};
 use crate::eval::{BaseSink, Geometry, GridRow, StoredBase, StoredError, StoredRow, Window};
 
 pub const MAGIC: &[u8] = b"_logits_";
+
+/// What a reader of the figures must know.
+pub const NOTE: &str = "llama.cpp's format has no checksum: a byte that changed is not \
+    noticed. Its log-probabilities end 16 nats below the largest, so PPL(base) is too low where \
+    targets are less likely than that";
 
 /// How far below the largest logit the grid reaches.
 const REACH: f32 = 16.0;

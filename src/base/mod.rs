@@ -11,6 +11,7 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use crate::eval::{Geometry, StoredBase, StoredError};
+use crate::files::NewFile;
 
 /// What a stored base was made from.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,6 +78,14 @@ impl BaseFile {
         match self {
             BaseFile::Top(base) => base.info(),
             BaseFile::LlamaCpp(base) => base.info(),
+        }
+    }
+
+    /// What a reader of the figures must know of the format.
+    pub fn note(&self) -> Option<&'static str> {
+        match self {
+            BaseFile::Top(_) => None,
+            BaseFile::LlamaCpp(_) => Some(llama_cpp::NOTE),
         }
     }
 
@@ -173,20 +182,15 @@ fn u32s(bytes: &[u8]) -> Vec<u32> {
 /// A file in the making, which has its name when it is complete.
 struct Target {
     path: PathBuf,
-    file: std::io::BufWriter<tempfile::NamedTempFile>,
+    file: NewFile,
 }
 
 impl Target {
     fn create(path: &Path) -> Result<Self, StoredError> {
-        let dir = match path.parent() {
-            Some(dir) if !dir.as_os_str().is_empty() => dir,
-            _ => Path::new("."),
-        };
-        let file = tempfile::Builder::new().prefix(".pplx-").tempfile_in(dir);
-        let file = file.map_err(|e| io_error(path, "write", &e))?;
+        let file = NewFile::create(path).map_err(|e| io_error(path, "write", &e))?;
         Ok(Self {
             path: path.to_owned(),
-            file: std::io::BufWriter::new(file),
+            file,
         })
     }
 
@@ -197,10 +201,6 @@ impl Target {
 
     fn finish(self) -> Result<(), StoredError> {
         let path = self.path;
-        let file = self.file.into_inner();
-        file.map_err(|e| io_error(&path, "write", e.error()))?
-            .persist(&path)
-            .map_err(|e| io_error(&path, "write", &e.error))?;
-        Ok(())
+        self.file.finish().map_err(|e| io_error(&path, "write", &e))
     }
 }

@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 
+use super::Failure;
 use super::control::ControlArgs;
 use super::inputs::planned;
 use super::progress::RerunProgress;
-use super::{Failure, values};
+use super::values;
 use crate::experiment::suggest;
 use crate::reference::TokenReference;
 use crate::run::{Attribute, AttributeError, Cause};
+use crate::say;
 
 #[derive(clap::Args)]
 #[command(
@@ -93,19 +95,21 @@ pub fn run(args: Args) -> Result<(), Failure> {
         n_threads: args.threads,
         control: &control,
     };
-    let mut progress = RerunProgress::new();
+    let mut progress = RerunProgress::new(&control.interrupt);
     let mut failed = Vec::new();
     for (i, spec) in runs.iter().enumerate() {
         match attribute.run((i + 1, runs.len()), spec, &mut progress) {
             Ok(attribution) => {
                 progress.clear();
-                println!("{}", attribution.to_text());
+                say::text(&format!("{}\n", attribution.to_text()))?;
                 if let Some(r) = reference
                     .as_ref()
                     .filter(|r| r.len() > attribution.scored_tokens)
                 {
                     let more = r.len() - attribution.scored_tokens;
-                    eprintln!("note: the reference has {more} targets that the run does not score");
+                    say::message(format!(
+                        "note: the reference has {more} targets that the run does not score"
+                    ));
                 }
             }
             Err(AttributeError::Interrupted) => {

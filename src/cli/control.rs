@@ -1,11 +1,8 @@
-//! What measuring verbs share: where hidden states are kept, and Ctrl-C.
+//! What measuring verbs share: where hidden states are kept, and what ends them.
 
 use std::path::PathBuf;
 
-use signal_hook::consts::SIGINT;
-use signal_hook::flag;
-
-use super::Failure;
+use super::{Failure, signals};
 use crate::eval::{CheckpointOptions, MIB};
 use crate::fetch::FetchOptions;
 use crate::run::Control;
@@ -24,7 +21,7 @@ pub struct ControlArgs {
 }
 
 impl ControlArgs {
-    /// From now on, Ctrl-C raises the interrupt; a second one kills the process.
+    /// Whoever takes it ends when its interrupt is raised.
     pub fn control(&self) -> Result<Control, Failure> {
         let mut checkpoints = CheckpointOptions {
             memory: self.checkpoint_memory.saturating_mul(MIB),
@@ -39,17 +36,11 @@ impl ControlArgs {
             }
             checkpoints.dir.clone_from(dir);
         }
-        let control = Control {
+        Ok(Control {
             checkpoints,
             // Without a cache kernels are compiled anew.
-            kernels: FetchOptions::from_env().ok().map(|o| o.cache_dir),
-            ..Control::default()
-        };
-        let raised = control.interrupt.flag();
-        // In this order: the first action sees the flag as the signal before left it.
-        flag::register_conditional_default(SIGINT, raised.clone())
-            .and_then(|_| flag::register(SIGINT, raised.clone()))
-            .map_err(|e| Failure::failed(format!("cannot handle Ctrl-C: {e}")))?;
-        Ok(control)
+            kernels: FetchOptions::from_env().cache_dir,
+            interrupt: signals::interrupt(),
+        })
     }
 }

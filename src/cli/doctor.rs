@@ -1,17 +1,18 @@
 //! `pplx doctor`: what runs find on this machine.
 
-use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::available_parallelism;
 use std::time::Instant;
 
 use indicatif::HumanBytes;
 
-use super::{Failure, outputs};
+use super::Failure;
 use crate::backend::cuda::{self, CudaError, Library};
 use crate::fetch::FetchOptions;
 use crate::isa::Isa;
 use crate::run::{engine, memory};
+use crate::say;
 
 #[derive(clap::Args)]
 #[command(
@@ -35,12 +36,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     if let (Err(e), false) = (&found, args.gpu) {
         out += &format!("GPU      none, placements are on the CPU: {e}\n");
     }
-    match std::io::stdout().write_all(out.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            return Err(Failure::failed(format!("cannot write to stdout: {e}")));
-        }
-        _ => (),
-    }
+    say::text(&out)?;
     let threads = rayon::ThreadPoolBuilder::new().build();
     threads.map_err(|e| Failure::failed(format!("worker threads cannot be started: {e}")))?;
     match (found, args.gpu) {
@@ -70,18 +66,19 @@ fn cpu(out: &mut String) {
 
 /// Where downloads, token ids and hashes are kept.
 fn cache() -> String {
-    let found = FetchOptions::from_env().map_err(|e| e.to_string());
-    let state = match &found {
-        Err(e) => e.clone(),
-        Ok(options) => {
-            let dir = options.cache_dir.display();
-            match outputs::can_hold_files(&options.cache_dir) {
-                Ok(()) => dir.to_string(),
-                Err(e) => format!("{dir} cannot be written: {e}"),
-            }
-        }
+    let Some(folder) = FetchOptions::from_env().cache_dir else {
+        return "cache    none: tokens and hashes are made anew each time\n".to_owned();
     };
-    format!("cache    {state}\n")
+    // It is made when it is first wanted.
+    let there = folder.ancestors().find(|p| p.exists());
+    let tried = tempfile::tempfile_in(there.unwrap_or(Path::new(".")));
+    let folder = folder.display();
+    match tried {
+        Ok(_) => format!("cache    {folder}\n"),
+        Err(e) => format!(
+            "cache    {folder} cannot be written: tokens and hashes are made anew each time: {e}\n"
+        ),
+    }
 }
 
 /// What fetches from PyPI.
@@ -125,7 +122,7 @@ fn gpu(out: &mut String) -> Result<(), CudaError> {
     Library::Nvrtc.load()?;
     *out += &format!("NVRTC    {}\n", cuda::nvrtc_version()?);
     let start = Instant::now();
-    let cache = FetchOptions::from_env().ok().map(|o| o.cache_dir);
+    let cache = FetchOptions::from_env().cache_dir;
     let setup = cuda::try_setup(cache.as_deref())?;
     *out += &match setup.blas {
         Some(version) => format!("cuBLAS   {version}\n"),

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use super::Failure;
-use super::inputs::{Ensured, ensure_all, failure};
+use super::inputs::{Ensured, ensure_all, failure, fetch_options};
 use crate::experiment::Experiment;
 use crate::fetch::{
-    Artifact, FetchOptions, Outcome, Progress, TerminalProgress, ensure, parse_source,
-    remembered_sha256,
+    Artifact, FetchOptions, Outcome, Progress, TerminalProgress, ensure, is_meant_as_source,
+    parse_source, remembered_sha256,
 };
 use crate::plan::Plan;
+use crate::say;
 
 /// With --output, fetches one file from SOURCE (several sources are parts, joined
 /// in order). Without it, INPUT is an experiment, whose models and corpora are
@@ -37,7 +38,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
-    let options = FetchOptions::from_env().map_err(Failure::usage)?;
+    let options = fetch_options();
     match &args.output {
         Some(output) => fetch_one(&args, output, &options),
         None => fetch_experiment(&args, &options),
@@ -66,10 +67,14 @@ fn fetch_experiment(args: &Args, options: &FetchOptions) -> Result<(), Failure> 
             "name one experiment, or one file's sources and its place with --output PATH",
         ));
     };
-    if parse_source(file).is_ok() {
+    if let Ok(source) = parse_source(file) {
         return Err(Failure::usage(format!(
-            "'{file}' is a source; say with --output PATH where the file is to be"
+            "'{source}' is a source; say with --output PATH where the file is to be"
         )));
+    }
+    if is_meant_as_source(file) {
+        // Not as the name of a file that is not there: it may hold a password.
+        parse_source(file).map_err(Failure::usage)?;
     }
     let experiment = Experiment::load(file, &args.sets).map_err(Failure::usage)?;
     let plan = Plan::new(&experiment).map_err(Failure::usage)?;
@@ -92,12 +97,12 @@ fn print(
         Outcome::Downloaded => "downloaded",
     };
     let path = ensured.artifact.path;
-    match ensured.artifact.sha256 {
-        Some(_) => println!("{}: {how}, verified", path.display()),
+    let line = match ensured.artifact.sha256 {
+        Some(_) => format!("{}: {how}, verified\n", path.display()),
         None => {
             let sha256 = remembered_sha256(path, options, progress).map_err(failure)?;
-            println!("{}: {how}, not verified; sha256 {sha256}", path.display());
+            format!("{}: {how}, not verified; sha256 {sha256}\n", path.display())
         }
-    }
-    Ok(())
+    };
+    Ok(say::text(&line)?)
 }

@@ -1,11 +1,13 @@
 //! The bounds that comparing verbs share.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::Failure;
 use crate::experiment::Experiment;
 use crate::results::Gate;
 use crate::results::noise::{Calibration, MaxDelta, NoiseFloor};
+use crate::say;
 
 #[derive(clap::Args)]
 pub struct GateArgs {
@@ -16,7 +18,7 @@ pub struct GateArgs {
     /// Largest change of the perplexity in percent, in either direction
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
     max_delta_pct: Option<f64>,
-    /// Largest difference in standard errors, in either direction
+    /// Largest difference in standard errors of the paired test, in either direction
     #[arg(long, value_name = "SIGMA", allow_negative_numbers = true)]
     max_sigma: Option<f64>,
     /// Fail changes whose p, adjusted for the number of rows, is below this
@@ -63,6 +65,13 @@ impl GateArgs {
     /// Whether noise floors are given.
     pub fn has_noise(&self) -> bool {
         self.noise_floor.is_some() || self.noise.is_some()
+    }
+}
+
+/// Says what is to be known of the tables that were read, each thing once.
+pub fn notes<'a>(notes: impl Iterator<Item = &'a str>) {
+    for note in notes.collect::<BTreeSet<_>>() {
+        say::message(format_args!("pplx: note: {note}"));
     }
 }
 

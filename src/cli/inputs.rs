@@ -3,25 +3,39 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::Failure;
+use super::{Failure, signals};
 use crate::experiment::Experiment;
 use crate::fetch::{
     Artifact, FetchError, FetchOptions, Outcome, Progress, TerminalProgress, ensure,
 };
+use crate::files;
 use crate::plan::Plan;
+use crate::say;
 
 /// The plan of an experiment, all of whose files are there; prints its notes.
 pub fn planned(file: &Path, sets: &[String]) -> Result<(Experiment, Plan, FetchOptions), Failure> {
     let experiment = Experiment::load(file, sets).map_err(Failure::usage)?;
-    let fetch = FetchOptions::from_env().map_err(Failure::usage)?;
+    let fetch = fetch_options();
     let planned = Plan::new(&experiment).map_err(Failure::usage)?;
     ensure_all(&planned, &fetch, &TerminalProgress::new())?;
     // Once more, now that every file can be looked at.
     let plan = Plan::new(&experiment).map_err(Failure::usage)?;
     for note in &plan.notes {
-        eprintln!("note: {note}");
+        say::message(format!("note: {note}"));
     }
     Ok((experiment, plan, fetch))
+}
+
+/// The environment's options; a signal ends what is done with them.
+pub fn fetch_options() -> FetchOptions {
+    let mut options = FetchOptions::from_env();
+    for folder in options.cache_dir.iter() {
+        for part in ["", "tokens", "kernels"] {
+            files::clean(&folder.join(part));
+        }
+    }
+    options.interrupt = signals::interrupt().flag().clone();
+    options
 }
 
 /// A file that was made sure of.
@@ -73,6 +87,7 @@ pub fn ensure_all<'a>(
 pub fn failure(e: FetchError) -> Failure {
     match e {
         FetchError::MalformedSource { .. } | FetchError::MalformedSha256(_) => Failure::usage(e),
+        FetchError::Interrupted => Failure::Interrupted(e.to_string()),
         e => Failure::failed(e),
     }
 }

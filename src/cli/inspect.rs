@@ -1,7 +1,6 @@
 //! `pplx inspect`: what a model file holds, and whether it can be scored.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use indicatif::{HumanBytes, HumanCount};
 use super::Failure;
 use crate::gguf::{BlockType, Gguf, TensorInfo};
 use crate::model::Model;
+use crate::say;
 use crate::tokenizer::{Options, Tokenizer};
 
 #[derive(clap::Args)]
@@ -82,12 +82,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     for p in &problems {
         out += &format!("  {p}\n");
     }
-    match std::io::stdout().write_all(out.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            return Err(Failure::failed(format!("cannot write to stdout: {e}")));
-        }
-        _ => {}
-    }
+    say::text(&out)?;
     match problems.is_empty() {
         true => Ok(()),
         // The output has said why.

@@ -1,23 +1,24 @@
 //! `pplx kld`: how far a model's distributions are from a base's, with
 //! llama-perplexity's figures.
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use super::Failure;
 use super::control::ControlArgs;
 use super::progress::WindowsBar;
-use super::{Failure, outputs, values};
+use super::text::Text;
+use super::{outputs, values};
 use crate::base::llama_cpp::GridWriter;
 use crate::base::top::TopWriter;
 use crate::base::{BaseFile, BaseInfo};
-use crate::corpus::Text;
-use crate::eval::{BaseSink, EvalError, Geometry, Limits, WindowPlan};
+use crate::eval::{BaseSink, Geometry, Limits, WindowPlan};
 use crate::plan::Placement;
-use crate::results::{KldFigures, kld_format};
+use crate::results::{KldFigures, NoKldFigures, kld_format};
 use crate::run::{
     BaseInput, Control, LoadedModel, MeasureError, Settings, check_same_text, check_stored, engine,
     measure_against, measure_saving,
 };
+use crate::say;
 use crate::tokenizer;
 
 #[derive(clap::Args)]
@@ -26,7 +27,8 @@ use crate::tokenizer;
 --kl-divergence'. The base is a model, which is evaluated alongside, or a file that --save-base or \
 'llama-perplexity --kl-divergence-base' has written.\n\
 Exit codes: 0 compared or saved; 1 a value was not finite; 2 usage, or inputs that cannot be \
-compared; 130 interrupted (a second Ctrl-C kills at once)."
+compared; 130 interrupted (143 by SIGTERM, 129 by SIGHUP; a \
+second signal kills at once)."
 )]
 pub struct Args {
     /// The model, a GGUF file.
@@ -42,7 +44,7 @@ pub struct Args {
     )]
     base: Option<PathBuf>,
 
-    /// The corpus, a UTF-8 text file; - is standard input.
+    /// The corpus, a UTF-8 text file; - for stdin.
     #[arg(short = 'f', long, visible_alias = "file", value_name = "FILE")]
     corpus: PathBuf,
 
@@ -53,7 +55,7 @@ pub struct Args {
         visible_aliases = ["ctx-size", "context"],
         value_name = "N",
         default_value_t = 512,
-        value_parser = values::count::<2>
+        value_parser = values::context
     )]
     ctx: usize,
 
@@ -101,7 +103,7 @@ pub struct Args {
 
     /// Windows evaluated together; chosen for speed by default. Never changes a
     /// number.
-    #[arg(long, value_name = "N", value_parser = values::count::<1>)]
+    #[arg(long, value_name = "N", value_parser = values::count)]
     batch: Option<usize>,
 
     #[command(flatten)]
@@ -134,7 +136,7 @@ impl Input {
         };
         let loaded = LoadedModel::open(path, &options, args.threads).map_err(Failure::usage)?;
         let tokenizer = loaded.tokenizer().map_err(Failure::usage)?;
-        let tokens = text.tokenize(tokenizer).map_err(Failure::usage)?.ids;
+        let tokens = text.tokenize(tokenizer)?.ids;
         let bos = match (tokenizer.add_bos(), tokenizer.bos()) {
             (false, _) => None,
             (true, Some(id)) => Some(id),
@@ -154,16 +156,13 @@ impl Input {
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
-    let geometry = Geometry::llama_cpp(args.ctx);
-    geometry.check().map_err(Failure::usage)?;
     if let Some(path) = &args.save_base {
-        outputs::replaced("--save-base", path)?;
+        outputs::check(path)?;
     }
-    // A pipe can be read only once, and two models may have two tokenizers.
-    let text = Text::held(&args.corpus).map_err(Failure::usage)?;
+    let text = Text::open(&args.corpus)?;
     let model = Input::open(&args.model, &text, &args)?;
     let settings = Settings {
-        geometry,
+        geometry: Geometry::llama_cpp(args.ctx),
         limits: Limits {
             windows: args.chunks,
             max_tokens: None,
@@ -172,17 +171,17 @@ pub fn run(args: Args) -> Result<(), Failure> {
         placement: Placement::Cpu,
         batch: args.batch,
     };
+    settings.geometry.check().map_err(Failure::usage)?;
     let out = match (&args.save_base, &args.base) {
         (Some(path), _) => save(path, &args, &model, settings)?,
-        (None, Some(path)) => compare(path, &args, (&model, &text), settings)?,
+        (None, Some(path)) => compare(path, &text, &args, &model, settings)?,
         (None, None) => return Err(Failure::usage("a --base is needed")),
     };
-    match io::stdout().write_all(out.as_bytes()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::failed(format!("cannot write to stdout: {e}")))
-        }
-        _ => Ok(()),
-    }
+    let printed = match args.json {
+        true => say::data(out.as_bytes()),
+        false => say::text(&out),
+    };
+    Ok(printed?)
 }
 
 fn save(path: &Path, args: &Args, model: &Input, settings: Settings) -> Result<String, Failure> {
@@ -204,8 +203,9 @@ fn save(path: &Path, args: &Args, model: &Input, settings: Settings) -> Result<S
     let control = args.control.control()?;
     let fill = |sink: &mut dyn BaseSink| {
         let (loaded, tokens) = (&model.loaded, &model.tokens);
-        measured(|observe| measure_saving(loaded, sink, tokens, settings, &control, observe))
-            .map_err(of_saving)
+        measured(&args.model, &control, |observe| {
+            measure_saving(loaded, sink, tokens, settings, &control, observe)
+        })
     };
     match args.format {
         Format::Pplx => {
@@ -231,12 +231,14 @@ fn save(path: &Path, args: &Args, model: &Input, settings: Settings) -> Result<S
 
 fn compare(
     path: &Path,
+    text: &Text,
     args: &Args,
-    (model, text): (&Input, &Text),
+    model: &Input,
     settings: Settings,
 ) -> Result<String, Failure> {
     if BaseFile::is_one(path).map_err(Failure::usage)? {
         let mut base = BaseFile::open(path).map_err(Failure::usage)?;
+        let note = base.note();
         let checked = check_stored(base.info(), &model.tokens, &settings);
         let settings = Settings {
             limits: Limits {
@@ -249,8 +251,8 @@ fn compare(
         return report(
             path,
             args,
-            ((model, text), settings, &control),
-            BaseInput::Stored(base.rows()),
+            (model, settings, &control),
+            (BaseInput::Stored(base.rows()), note),
         );
     }
     let base = Input::open(path, text, args)?;
@@ -260,11 +262,14 @@ fn compare(
     report(
         path,
         args,
-        ((model, text), settings, &control),
-        BaseInput::Model {
-            loaded: &base.loaded,
-            placement: settings.placement,
-        },
+        (model, settings, &control),
+        (
+            BaseInput::Model {
+                loaded: &base.loaded,
+                placement: settings.placement,
+            },
+            None,
+        ),
     )
 }
 
@@ -275,10 +280,10 @@ fn of_base(path: &Path, e: impl std::fmt::Display) -> Failure {
 fn report(
     path: &Path,
     args: &Args,
-    ((model, text), settings, control): ((&Input, &Text), Settings, &Control),
-    base: BaseInput,
+    (model, settings, control): (&Input, Settings, &Control),
+    (base, note): (BaseInput, Option<&str>),
 ) -> Result<String, Failure> {
-    let (m, tokens) = measured(|observe| {
+    let (m, tokens) = measured(&args.model, control, |observe| {
         measure_against(
             &model.loaded,
             base,
@@ -287,12 +292,13 @@ fn report(
             control,
             observe,
         )
-    })
-    .map_err(Failure::of_measuring)?;
-    let figures = KldFigures::new(&tokens)
-        .ok_or_else(|| Failure::usage("one scored token is too few for a comparison"))?;
+    })?;
+    let figures = KldFigures::new(&tokens).map_err(|e| match e {
+        NoKldFigures::TooFew => Failure::usage(e),
+        NoKldFigures::Overflow(_) => Failure::failed(e),
+    })?;
     if args.json {
-        let mut value = kld_format::json(&figures);
+        let mut value = kld_format::json(&figures, note);
         value["engine"] = engine(None).into();
         value["model"] = args.model.display().to_string().into();
         value["base"] = path.display().to_string().into();
@@ -305,32 +311,26 @@ fn report(
          tokens in {} windows\n\n{}",
         args.model.display(),
         path.display(),
-        text.name().display(),
+        args.corpus.display(),
         model.tokens.len(),
         args.ctx,
         settings.geometry.mode,
         m.scored,
         m.windows.len(),
-        kld_format::text(&figures)
+        kld_format::text(&figures, note)
     ))
-}
-
-/// A base that cannot be read is of no use; one that cannot be written is a failure.
-fn of_saving(e: MeasureError) -> Failure {
-    match e {
-        MeasureError::Eval(EvalError::Stored(e)) => Failure::failed(e),
-        e => Failure::of_measuring(e),
-    }
 }
 
 /// Measures with a bar.
 fn measured<T>(
+    model: &Path,
+    control: &Control,
     f: impl FnOnce(&mut dyn FnMut(crate::run::Observation)) -> Result<T, MeasureError>,
-) -> Result<T, MeasureError> {
-    let mut bar = WindowsBar::new("kld", None);
+) -> Result<T, Failure> {
+    let mut bar = WindowsBar::new(&model.to_string_lossy(), &control.interrupt);
     let result = f(&mut |o| bar.at(&o));
     drop(bar);
-    result
+    Ok(result?)
 }
 
 fn file_name(path: &Path) -> String {

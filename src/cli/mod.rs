@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::eval::EvalError;
-use crate::results::{CsvError, RecordError, ResultsError};
-use crate::run::{MeasureError, SweepError};
+use crate::run::MeasureError;
+use crate::{fault, say};
 
 mod attribute;
 mod control;
@@ -26,16 +26,20 @@ mod progress;
 mod report;
 mod run;
 mod score;
+mod signals;
+mod tables;
+mod text;
 mod tokenize;
 mod values;
 
 /// Declarative perplexity experiments for people who write LLM inference
 /// kernels and quantization schemes.
 #[derive(Parser)]
-#[command(name = "pplx", version, max_term_width = 100)]
+#[command(name = "pplx", version = crate::run::version(), max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 good; 1 a run failed or a gate is broken; 2 usage or \
-configuration error; 130 interrupted."
+configuration error; 130 interrupted (143 by SIGTERM, 129 by SIGHUP). An internal error, which \
+is a fault of pplx, is 1 and says so."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -78,7 +82,7 @@ pub enum Failure {
     Usage(String),
     /// A run failed or a gate is broken: exit code 1.
     Failed(String),
-    /// Ctrl-C: exit code 130, as shells have it.
+    /// A signal: exit code 128 and its number, as shells have it.
     Interrupted(String),
 }
 
@@ -92,64 +96,57 @@ impl Failure {
     pub fn failed(e: impl std::fmt::Display) -> Self {
         Failure::Failed(e.to_string())
     }
+}
 
-    /// Why a measurement that was asked for has no figure: what does not fit
-    /// together is the user's to mend, the rest is the run's failure.
-    pub fn of_measuring(e: MeasureError) -> Self {
+impl From<MeasureError> for Failure {
+    fn from(e: MeasureError) -> Self {
         match &e {
             MeasureError::Eval(EvalError::Interrupted { .. }) => {
                 Failure::Interrupted(e.to_string())
             }
-            MeasureError::Context { .. } | MeasureError::Geometry(_) => Failure::usage(e),
-            MeasureError::Eval(eval) if is_of_inputs(eval) => Failure::usage(e),
+            MeasureError::Context { .. }
+            | MeasureError::Geometry(_)
+            | MeasureError::Device(_)
+            | MeasureError::Numerics { .. }
+            | MeasureError::Eval(
+                EvalError::TokenId { .. } | EvalError::Vocabulary { .. } | EvalError::Stored(_),
+            ) => Failure::usage(e),
             _ => Failure::failed(e),
-        }
-    }
-
-    /// Why a sweep could not go on: files that it reads are the user's to mend.
-    pub fn of_sweep(e: SweepError) -> Self {
-        match e {
-            SweepError::Results(ResultsError::Csv(e)) | SweepError::Reference(e) => match e {
-                CsvError::Write { .. } => Failure::failed(e),
-                e => Failure::usage(e),
-            },
-            SweepError::Results(e @ ResultsError::Windows { .. }) => Failure::usage(e),
-            SweepError::Record(e @ RecordError::Malformed { .. }) => Failure::usage(e),
-            SweepError::Fetch(e) => inputs::failure(e),
-            e => Failure::failed(e),
         }
     }
 }
 
-/// Whether tokens, models and bases do not go together.
-fn is_of_inputs(e: &EvalError) -> bool {
-    match e {
-        EvalError::Base(e) => is_of_inputs(e),
-        EvalError::TokenId { .. } | EvalError::Vocabulary { .. } | EvalError::Stored(_) => true,
-        _ => false,
+impl From<say::OutputError> for Failure {
+    fn from(e: say::OutputError) -> Self {
+        Failure::failed(e)
     }
 }
 
 /// Parses the command line, runs the verb, prints its failure.
 pub fn main() -> ExitCode {
-    let result = match habits::refusal(std::env::args_os()) {
-        Some(message) => Err(Failure::Usage(message)),
-        // clap itself exits with 2 on usage errors.
-        None => run_verb(Cli::parse().verb),
-    };
+    fault::install();
+    let result = fault::caught(run).unwrap_or_else(|fault| Err(Failure::Failed(fault)));
     let (code, message) = match result {
         Ok(()) => return ExitCode::SUCCESS,
         Err(Failure::Failed(m)) => (1, m),
         Err(Failure::Usage(m)) => (2, m),
-        Err(Failure::Interrupted(m)) => (130, m),
+        Err(Failure::Interrupted(m)) => (signals::exit_code(), m),
     };
     if !message.is_empty() {
-        eprintln!("pplx: {message}");
+        say::message(format!("pplx: {message}"));
     }
     ExitCode::from(code)
 }
 
-fn run_verb(verb: Verb) -> Result<(), Failure> {
+fn run() -> Result<(), Failure> {
+    if let Some(message) = habits::refusal(std::env::args_os()) {
+        return Err(Failure::Usage(message));
+    }
+    let verb = match Cli::try_parse() {
+        Ok(cli) => cli.verb,
+        Err(e) => return no_verb(&e),
+    };
+    signals::install().map_err(|e| Failure::failed(format!("cannot handle signals: {e}")))?;
     match verb {
         Verb::Run(a) => run::run(a),
         Verb::Plan(a) => plan::run(a),
@@ -163,5 +160,18 @@ fn run_verb(verb: Verb) -> Result<(), Failure> {
         Verb::Inspect(a) => inspect::run(a),
         Verb::Fetch(a) => fetch::run(a),
         Verb::Doctor(a) => doctor::run(a),
+    }
+}
+
+/// Help and the version, which are output, or what is wrong with a command line.
+fn no_verb(e: &clap::Error) -> Result<(), Failure> {
+    let printed = e.print();
+    match (e.use_stderr(), printed) {
+        // It has been said, if anybody could hear it.
+        (true, _) => Err(Failure::Usage(String::new())),
+        (false, Err(e)) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(say::OutputError::from(e).into())
+        }
+        (false, _) => Ok(()),
     }
 }

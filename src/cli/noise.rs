@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use super::control::ControlArgs;
 use super::inputs::planned;
 use super::progress::RerunProgress;
-use super::{Failure, outputs, values};
+use super::tables::{TableArgs, failure};
+use super::{Failure, signals, values};
+use crate::results::TablePaths;
 use crate::run::Calibrate;
+use crate::say;
 
 #[derive(clap::Args)]
 #[command(
@@ -30,9 +33,8 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     seeds: Option<u32>,
 
-    /// Folder of the tables.
-    #[arg(long, value_name = "DIR", default_value = "results")]
-    results: PathBuf,
+    #[command(flatten)]
+    tables: TableArgs,
 
     /// Worker threads; 0 takes every core. Never changes a number.
     #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = values::threads)]
@@ -44,32 +46,40 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<(), Failure> {
     let (experiment, plan, fetch) = planned(&args.file, &args.sets)?;
-    outputs::tables("--results", &args.results, &plan.name)?;
     let mut noise = experiment.noise;
     noise.seeds = args.seeds.map_or(noise.seeds, |n| n as usize);
     let control = args.control.control()?;
+    TablePaths::new(&args.tables.results, &plan.name).clean();
+    signals::set_last_words(
+        "interrupted; runs that are calibrated are kept; --resume measures what is missing",
+    );
     let calibrate = Calibrate {
         plan: &plan,
-        results: &args.results,
+        results: &args.tables.results,
+        resume: args.tables.resume,
+        selection: &args.tables.selection(),
+        prune: args.tables.prune,
+        wait: args.tables.wait(),
         noise: &noise,
         fetch: &fetch,
         n_threads: args.threads,
         control: &control,
     };
-    let mut progress = RerunProgress::new();
-    let (calibration, summary) = calibrate.run(&mut progress).map_err(Failure::of_sweep)?;
+    let mut progress = RerunProgress::new(&control.interrupt);
+    let (calibration, summary) = calibrate.run(&mut progress).map_err(failure)?;
     drop(progress);
-    print!("{}", calibration.to_text());
-    println!("\n{}", calibration.path().display());
+    let path = calibration.path().display();
+    let printed = say::text(&format!("{}\n{path}\n", calibration.to_text()));
     if summary.interrupted {
         return Err(Failure::Interrupted(format!(
-            "interrupted with {} of {} runs calibrated",
-            summary.measured,
+            "interrupted with {} of {} runs calibrated; the other rows are as they were; --resume \
+             measures what is missing",
+            summary.measured + summary.kept,
             plan.runs.len()
         )));
     }
     match summary.failed {
-        0 => Ok(()),
+        0 => Ok(printed?),
         n => Err(Failure::failed(format!(
             "{n} of {} runs could not be calibrated",
             plan.runs.len()

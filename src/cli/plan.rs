@@ -2,7 +2,6 @@
 //! sizes, and tokenizes where asked to; nothing is fetched, no weight is read.
 
 use std::collections::HashMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,9 +11,11 @@ use serde_json::{Value, json};
 use super::Failure;
 use crate::corpus::{DEFAULT_CHUNK, tokenize_file};
 use crate::experiment::Experiment;
+use crate::fetch::masked_source;
 use crate::gguf::Gguf;
 use crate::isa::Isa;
 use crate::plan::{Estimate, Numerics, Plan, RunSpec, Tokens, Work, assumed_gflops};
+use crate::say;
 use crate::tokenizer::Tokenizer;
 
 #[derive(clap::Args)]
@@ -58,12 +59,11 @@ pub fn run(args: Args) -> Result<(), Failure> {
         Format::Text => text(&plan, &rows, threads),
         Format::Json => json(&plan, &rows, threads)?,
     };
-    match std::io::stdout().write_all(out.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::failed(format!("cannot write to stdout: {e}")))
-        }
-        _ => Ok(()),
-    }
+    let printed = match args.format {
+        Format::Text => say::text(&out),
+        Format::Json => say::data(out.as_bytes()),
+    };
+    Ok(printed?)
 }
 
 /// Model and corpus: what the number of tokens depends on.
@@ -292,6 +292,11 @@ fn path_text(path: &Path) -> String {
     path.display().to_string()
 }
 
+/// Sources without the credentials that URLs may hold.
+fn masked(sources: &[String]) -> Vec<String> {
+    sources.iter().map(|s| masked_source(s)).collect()
+}
+
 fn run_json(run: &RunSpec, estimate: &Estimate) -> Value {
     let (tokens, exact) = match estimate.tokens {
         Tokens::Exact(n) => (Some(n), true),
@@ -306,14 +311,14 @@ fn run_json(run: &RunSpec, estimate: &Estimate) -> Value {
             "path": path_text(&run.model.path),
             "bytes": run.model.facts.as_ref().map(|f| f.file_bytes),
             "sha256": run.model.sha256,
-            "source": run.model.source,
+            "source": masked(&run.model.source),
         },
         "corpus": {
             "name": run.corpus.name,
             "path": path_text(&run.corpus.path),
             "bytes": run.corpus.bytes,
             "sha256": run.corpus.sha256,
-            "source": run.corpus.source,
+            "source": masked(&run.corpus.source),
         },
         "n_ctx": run.geometry.n_ctx,
         "mode": run.mode_name,

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::gate::GateArgs;
+use super::gate::{GateArgs, notes};
 use super::{Failure, outputs};
 use crate::report::Report;
+use crate::results::markdown::too_long_note;
 use crate::results::noise::NoiseFloor;
 use crate::results::write_atomic;
 
@@ -36,6 +37,9 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
+    for path in args.output.iter().chain(&args.markdown) {
+        outputs::check(path)?;
+    }
     let gate = args.gate.gate()?;
     let judged = !gate.is_empty() || args.gate.has_noise();
     if args.base.is_none() && judged {
@@ -43,23 +47,23 @@ pub fn run(args: Args) -> Result<(), Failure> {
             "bounds need something to compare with: --base A.csv",
         ));
     }
-    for (option, path) in [("--output", &args.output), ("--markdown", &args.markdown)] {
-        if let Some(path) = path {
-            outputs::replaced_in_new_folder(option, path)?;
-        }
-    }
     let base = args.base.as_deref();
     let noise = match base {
         Some(base) => args.gate.noise(base)?,
         None => NoiseFloor::Unknown("nothing to compare with".to_owned()),
     };
     let report = Report::load(&args.results, base, gate, &noise).map_err(Failure::usage)?;
+    notes(report.notes().chain(noise.note()));
     if let Some(path) = &args.output {
         let page = report.to_html().map_err(Failure::failed)?;
         write(path, &page)?;
     }
     if let Some(path) = &args.markdown {
-        write(path, &report.to_markdown())?;
+        let markdown = report.to_markdown();
+        let note = too_long_note(&markdown);
+        let note = note.map(|note| format!("{}: {note}", path.display()));
+        notes(note.as_deref().into_iter());
+        write(path, &markdown)?;
     }
     Ok(())
 }

@@ -1,20 +1,24 @@
 //! `pplx score`: one model on one corpus, with llama-perplexity's habits.
 
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
+use super::Failure;
 use super::control::ControlArgs;
 use super::progress::WindowsBar;
-use super::{Failure, outputs, values};
+use super::text::Text;
+use super::{outputs, values};
 use crate::backend::Numerics;
-use crate::corpus::{Text, ids_sha256, write_ids};
+use crate::corpus::{ids_sha256, read_ids, write_ids};
 use crate::eval::{Geometry, Limits, Mode, WindowScore};
 use crate::experiment::{self, DeviceName, PlacementParts};
+use crate::files;
 use crate::plan::{Machine, Resolution, Subject};
 use crate::results::render;
-use crate::run::{LoadedModel, Measurement, Settings, measure, model_type};
+use crate::run::{LoadedModel, Measurement, Settings, measure, model_type, remarks};
+use crate::say;
 use crate::tokenizer;
 
 #[derive(clap::Args)]
@@ -22,16 +26,17 @@ use crate::tokenizer;
     after_help = "By default the geometry is llama-perplexity's: windows of --ctx-size tokens \
 side by side, in which the second half is scored, and BOS in place of the first token where the \
 model asks for it. 'llama-perplexity -m M -f F -c N --chunks W' is 'pplx score M -f F -c N \
---chunks W', and so with --ppl-stride.\n\
+--chunks W'.\n\
 Exit codes: 0 scored; 1 a value was not finite; 2 usage, or an input that cannot be scored; 130 \
-interrupted (a second Ctrl-C kills at once)."
+interrupted (143 by SIGTERM, 129 by SIGHUP; a \
+second signal kills at once)."
 )]
 pub struct Args {
     /// The model, a GGUF file.
     #[arg(value_name = "MODEL", required_unless_present = "model_option")]
     model: Option<PathBuf>,
 
-    /// The model once more, as llama-perplexity has it.
+    /// The model, as llama-perplexity has it.
     #[arg(
         short = 'm',
         long = "model",
@@ -40,12 +45,11 @@ pub struct Args {
     )]
     model_option: Option<PathBuf>,
 
-    /// The corpus, a UTF-8 text file; - is standard input.
+    /// The corpus, a UTF-8 text file; - for stdin.
     #[arg(short, long, required_unless_present = "tokens_file")]
     file: Option<PathBuf>,
 
-    /// Token ids in place of a corpus: one a line, or a JSON array; - is standard
-    /// input.
+    /// Token ids in place of a corpus: one a line, or a JSON array; - for stdin.
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     tokens_file: Option<PathBuf>,
 
@@ -56,7 +60,7 @@ pub struct Args {
         visible_alias = "context",
         value_name = "N",
         default_value_t = 512,
-        value_parser = values::count::<2>
+        value_parser = values::context
     )]
     ctx_size: usize,
 
@@ -70,30 +74,25 @@ pub struct Args {
     chunks: Option<usize>,
 
     /// Use only the first N tokens of the corpus.
-    #[arg(long, value_name = "N", value_parser = values::count::<2>)]
+    #[arg(long, value_name = "N", value_parser = values::context)]
     max_tokens: Option<usize>,
+
+    /// llama-perplexity's option of this name: windows that overlap, of --ctx-size
+    /// and half of N tokens, N tokens apart; 0 for none. The same as --mode
+    /// llama.cpp-strided --stride N. (--stride alone keeps the windows' length.)
+    #[arg(long, value_name = "N", conflicts_with_all = ["mode", "stride", "unscored_prefix"])]
+    ppl_stride: Option<usize>,
 
     /// How the corpus is walked.
     #[arg(long, value_enum, default_value_t = ModeName::SlidingWindow)]
     mode: ModeName,
 
     /// Tokens from one window's start to the next.
-    #[arg(long, value_name = "N", value_parser = values::count::<1>)]
+    #[arg(long, value_name = "N", value_parser = values::count)]
     stride: Option<usize>,
 
-    /// As llama-perplexity's: windows of CTX + N/2 tokens, N apart, whose last N are
-    /// scored. It is --mode llama.cpp-strided --stride N, and not what --stride N
-    /// alone is.
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = values::count::<1>,
-        conflicts_with_all = ["mode", "stride", "unscored_prefix"]
-    )]
-    ppl_stride: Option<usize>,
-
     /// Tokens at the start of each window that are not scored.
-    #[arg(long, value_name = "N", value_parser = values::count::<1>)]
+    #[arg(long, value_name = "N", value_parser = values::count)]
     unscored_prefix: Option<usize>,
 
     /// Begin the text and each window with BOS, whatever the model says.
@@ -135,7 +134,7 @@ pub struct Args {
 
     /// Windows evaluated together; chosen for speed by default. Never changes a
     /// number.
-    #[arg(long, value_name = "N", value_parser = values::count::<1>)]
+    #[arg(long, value_name = "N", value_parser = values::count)]
     batch: Option<usize>,
 
     /// The device of all layers, or of a cycle [default: chosen].
@@ -143,7 +142,12 @@ pub struct Args {
     device: Option<DeviceName>,
 
     /// Put N layers on the GPU, the others on the CPU.
-    #[arg(long, value_name = "N", help_heading = "Placement", value_parser = values::count::<1>)]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = values::count,
+        help_heading = "Placement"
+    )]
     gpu_layers: Option<usize>,
 
     /// The first of the layers on the GPU.
@@ -151,7 +155,12 @@ pub struct Args {
     first_layer: Option<usize>,
 
     /// Layers of a window in a cycle on the CPU.
-    #[arg(long, value_name = "N", help_heading = "Placement", value_parser = values::count::<1>)]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = values::count,
+        help_heading = "Placement"
+    )]
     layers_per_window: Option<usize>,
 
     /// Run one layer window after the other over the whole corpus, for a model
@@ -205,23 +214,14 @@ impl Args {
         let model = self.model.as_ref().or(self.model_option.as_ref());
         model.map_or(Path::new(""), PathBuf::as_path)
     }
-
-    /// The text, or the list of ids.
-    fn corpus(&self) -> Text {
-        let file = self.tokens_file.as_ref().or(self.file.as_ref());
-        Text::new(file.map_or(Path::new(""), PathBuf::as_path))
-    }
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
     let geometry = geometry(&args)?;
+    for path in args.per_token.iter().chain(&args.dump_tokens) {
+        outputs::check(path)?;
+    }
     let asked = placement(&args)?;
-    if let Some(path) = &args.per_token {
-        outputs::opened("--per-token", path)?;
-    }
-    if let Some(path) = &args.dump_tokens {
-        outputs::replaced("--dump-tokens", path)?;
-    }
     let options = tokenizer::Options {
         parse_special: args.parse_special,
         pre: args.pre.clone(),
@@ -241,14 +241,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     };
     let resolution =
         Resolution::new(asked, &Machine::default(), subject).map_err(Failure::usage)?;
-    let corpus = args.corpus();
-    let tokens = match args.tokens_file {
-        Some(_) => corpus.ids().map_err(Failure::usage)?,
-        None => {
-            let tokenizer = loaded.tokenizer().map_err(Failure::usage)?;
-            corpus.tokenize(tokenizer).map_err(Failure::usage)?.ids
-        }
-    };
+    let tokens = tokens(&args, &loaded)?;
     if let Some(path) = &args.dump_tokens {
         write_ids(path, &tokens).map_err(Failure::failed)?;
     }
@@ -262,45 +255,43 @@ pub fn run(args: Args) -> Result<(), Failure> {
         placement: resolution.placement,
         batch: args.batch,
     };
-    // Until here Ctrl-C ends the process at once.
+    // Until here a signal ends the process at once.
     let control = args.control.control()?;
-    let mut bar = WindowsBar::new("score", None);
+    let mut bar = WindowsBar::new(&args.model().to_string_lossy(), &control.interrupt);
     let result = measure(&loaded, &tokens, settings, &control, &mut |o| bar.at(&o));
     drop(bar);
-    let m = result.map_err(Failure::of_measuring)?;
+    let m = result?;
     if let Some(path) = &args.per_token {
         write_per_token(path, &tokens, &m.scores)
             .map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
     }
     let report = Report {
         args: &args,
-        corpus: &corpus,
         loaded: &loaded,
         tokens: &tokens,
         settings: &settings,
         gpu: resolution.gpu.as_deref(),
         m: &m,
+        notes: remarks(&loaded, &tokens, &settings),
     };
     let out = match args.json {
         true => report.json(),
         false => report.text(),
     };
-    match io::stdout().write_all(out.as_bytes()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::failed(format!("cannot write to stdout: {e}")))
-        }
-        _ => Ok(()),
-    }
+    let printed = match args.json {
+        true => say::data(out.as_bytes()),
+        false => say::text(&out),
+    };
+    Ok(printed?)
 }
 
 fn geometry(args: &Args) -> Result<Geometry, Failure> {
     let n_ctx = args.ctx_size;
-    if let Some(stride) = args.ppl_stride {
+    if let Some(stride) = args.ppl_stride.filter(|&stride| stride > 0) {
         let geometry = Geometry::llama_cpp_strided(n_ctx, stride);
-        return match geometry.check() {
-            Ok(()) => Ok(geometry),
-            Err(e) => Err(Failure::usage(format!("--ppl-stride {stride}: {e}"))),
-        };
+        let checked = geometry.check();
+        checked.map_err(|e| Failure::usage(format!("--ppl-stride {stride}: {e}")))?;
+        return Ok(geometry);
     }
     let refuse = |flag: &str, mode: &str| {
         Err(Failure::usage(format!(
@@ -344,6 +335,18 @@ fn placement(args: &Args) -> Result<experiment::Placement, Failure> {
         .map_err(|e| Failure::usage(format!("--{} {}", e.key.replace('_', "-"), e.why)))
 }
 
+fn tokens(args: &Args, loaded: &LoadedModel) -> Result<Vec<u32>, Failure> {
+    match (&args.tokens_file, &args.file) {
+        (Some(path), _) if path == "-" => read_ids(Path::new("/dev/stdin")).map_err(Failure::usage),
+        (Some(path), _) => read_ids(path).map_err(Failure::usage),
+        (None, Some(path)) => {
+            let tokenizer = loaded.tokenizer().map_err(Failure::usage)?;
+            Ok(Text::open(path)?.tokenize(tokenizer)?.ids)
+        }
+        (None, None) => Err(Failure::usage("a corpus (-f) or --tokens-file is needed")),
+    }
+}
+
 /// What replaces the first token of each window.
 fn bos(args: &Args, loaded: &LoadedModel, mode: Mode) -> Result<Option<u32>, Failure> {
     if args.no_bos || !mode.substitutes_bos() {
@@ -368,25 +371,27 @@ fn bos(args: &Args, loaded: &LoadedModel, mode: Mode) -> Result<Option<u32>, Fai
 }
 
 fn write_per_token(path: &Path, tokens: &[u32], scores: &[WindowScore]) -> io::Result<()> {
-    let mut out = csv::Writer::from_writer(BufWriter::new(std::fs::File::create(path)?));
-    out.write_record(["chunk", "pos", "target", "nll"])?;
-    for s in scores {
-        for (i, (nll, target)) in s.nll().zip(&tokens[s.window.targets()]).enumerate() {
-            let position = s.window.first_target + i;
-            out.serialize((s.window.index, position, target, nll))?;
+    files::replace(path, |out| {
+        let mut out = csv::Writer::from_writer(out);
+        out.write_record(["chunk", "pos", "target", "nll"])?;
+        for s in scores {
+            for (i, (nll, target)) in s.nll().zip(&tokens[s.window.targets()]).enumerate() {
+                let position = s.window.first_target + i;
+                out.serialize((s.window.index, position, target, nll))?;
+            }
         }
-    }
-    out.flush()
+        out.flush()
+    })
 }
 
 struct Report<'a> {
     args: &'a Args,
-    corpus: &'a Text,
     loaded: &'a LoadedModel,
     tokens: &'a [u32],
     settings: &'a Settings,
     gpu: Option<&'a str>,
     m: &'a Measurement,
+    notes: Vec<String>,
 }
 
 impl Report<'_> {
@@ -420,7 +425,7 @@ impl Report<'_> {
         );
         out += &format!(
             "corpus    {}, {} tokens{}\n",
-            self.corpus.name().display(),
+            self.source().display(),
             self.tokens.len(),
             match self.settings.bos {
                 Some(id) => format!(", BOS ({id}) in place of each window's first"),
@@ -447,6 +452,9 @@ impl Report<'_> {
         if let Some(clustered) = f.ppl_err_clustered {
             out += &format!("error     +/- {clustered:.5} with tokens correlated within windows\n");
         }
+        for note in &self.notes {
+            out += &format!("note      {note}\n");
+        }
         out += &format!(
             "\nFinal estimate: PPL = {}\n",
             render::ppl(f.ppl, f.ppl_err)
@@ -462,7 +470,7 @@ impl Report<'_> {
             "model": self.loaded.path.display().to_string(),
             "architecture": model.architecture,
             "model_type": model_type(&model.gguf),
-            "corpus": self.corpus.name().display().to_string(),
+            "corpus": self.source().display().to_string(),
             "tokens": self.tokens.len(),
             "tokens_sha256": ids_sha256(self.tokens),
             "n_ctx": g.n_ctx,
@@ -480,6 +488,7 @@ impl Report<'_> {
             "ppl_err": m.figures.ppl_err,
             "ppl_err_clustered": m.figures.ppl_err_clustered,
             "bits_per_byte": m.figures.bits_per_byte,
+            "notes": self.notes,
             "threads": self.loaded.cpu.n_threads(),
             "tokens_per_s": m.evaluated as f64 / m.seconds,
         });
@@ -499,5 +508,10 @@ impl Report<'_> {
             .placement
             .partition(self.loaded.model.n_layer());
         partition.to_string()
+    }
+
+    fn source(&self) -> &Path {
+        let file = self.args.tokens_file.as_ref().or(self.args.file.as_ref());
+        file.map_or(Path::new(""), PathBuf::as_path)
     }
 }

@@ -1,18 +1,19 @@
 //! `pplx tokenize`
 
-use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
+use super::text::Text;
 use super::{Failure, values};
-use crate::corpus::{DEFAULT_CHUNK, Text};
+use crate::corpus::DEFAULT_CHUNK;
 use crate::gguf::Gguf;
+use crate::say;
 use crate::tokenizer::{Options, Tokenizer};
 
 #[derive(clap::Args)]
 pub struct Args {
     /// GGUF file that holds the vocabulary.
     model: PathBuf,
-    /// Text file (UTF-8) to tokenize; - is standard input.
+    /// Text file (UTF-8) to tokenize; - for stdin.
     #[arg(short, long)]
     file: PathBuf,
     /// Print ids only, one a line; without it, each id with its text.
@@ -32,7 +33,7 @@ pub struct Args {
         long,
         value_name = "N",
         default_value_t = DEFAULT_CHUNK,
-        value_parser = values::count::<1>
+        value_parser = values::count
     )]
     chunk_bytes: usize,
 }
@@ -45,12 +46,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
         add_bos: args.no_bos.then_some(false),
     };
     let tokenizer = Tokenizer::from_gguf(gguf.metadata(), &options).map_err(Failure::usage)?;
-    let text = Text::new(&args.file);
-    let tokens = text.tokenize_by(&tokenizer, args.chunk_bytes);
-    let tokens = tokens.map_err(Failure::usage)?;
+    let tokens = Text::open(&args.file)?.tokenize_in(args.chunk_bytes, &tokenizer)?;
 
-    let mut out = BufWriter::new(io::stdout().lock());
-    let mut print = || -> io::Result<()> {
+    Ok(say::stream(|out| {
         for &id in &tokens.ids {
             if args.ids {
                 writeln!(out, "{id}")?;
@@ -58,12 +56,6 @@ pub fn run(args: Args) -> Result<(), Failure> {
                 writeln!(out, "{id}\t{}", tokenizer.piece(id).escape_ascii())?;
             }
         }
-        out.flush()
-    };
-    match print() {
-        // Whoever read our output has seen enough.
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(e) => Err(Failure::failed(format!("cannot write the ids: {e}"))),
-        Ok(()) => Ok(()),
-    }
+        Ok(())
+    })?)
 }

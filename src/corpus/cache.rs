@@ -5,43 +5,50 @@
 //! made anew.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use sha2::{Digest, Sha256};
 
-use super::{CorpusError, CorpusTokens, ids, tokenize_file};
+use super::{CorpusError, CorpusTokens, check, tokenize_file_until};
+use crate::files;
 use crate::tokenizer::Tokenizer;
 
 const MAGIC: &[u8; 8] = b"pplxtok1";
 
 /// A folder of cached token streams.
 pub struct TokenCache {
-    folder: PathBuf,
+    /// None: nothing is cached.
+    folder: Option<PathBuf>,
 }
 
 impl TokenCache {
     /// The folder is created when the first entry is written.
-    pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self {
-            folder: folder.into(),
-        }
+    pub fn new(folder: Option<PathBuf>) -> Self {
+        Self { folder }
     }
 
-    /// [`tokenize_file`], or its cached result.
+    /// [`tokenize_file`](super::tokenize_file), or its cached result, until
+    /// `interrupt` is raised. `forgetful` is told why the result was not cached,
+    /// which costs time and nothing else.
     ///
     /// # Errors
-    /// As [`tokenize_file`]; also if the file changes meanwhile, or the cache
-    /// cannot be written.
+    /// As [`tokenize_file_until`]; also if the file changes meanwhile.
     pub fn tokenize(
         &self,
         path: &Path,
         tokenizer: &Tokenizer,
         chunk_bytes: usize,
+        interrupt: &AtomicBool,
+        forgetful: &mut dyn FnMut(io::Error),
     ) -> Result<CorpusTokens, CorpusError> {
-        let (sha256, text_bytes) = hash_file(path)?;
+        let Some(folder) = &self.folder else {
+            return tokenize_file_until(path, tokenizer, chunk_bytes, interrupt);
+        };
+        let (sha256, text_bytes) = hash_file(path, interrupt)?;
         let fingerprint = tokenizer.fingerprint();
-        let entry = self.entry(&fingerprint, &sha256);
+        let entry = folder.join(entry_name(&fingerprint, &sha256));
         let header = header(&fingerprint, &sha256, text_bytes);
         if let Some(ids) = read_entry(&entry, &header, tokenizer) {
             return Ok(CorpusTokens {
@@ -50,31 +57,30 @@ impl TokenCache {
                 sha256,
             });
         }
-        let tokens = tokenize_file(path, tokenizer, chunk_bytes)?;
+        let tokens = tokenize_file_until(path, tokenizer, chunk_bytes, interrupt)?;
         if tokens.sha256 != sha256 {
             return Err(CorpusError::Changed {
                 path: path.to_owned(),
             });
         }
-        std::fs::create_dir_all(&self.folder).map_err(|error| CorpusError::Write {
-            path: self.folder.clone(),
-            error,
-        })?;
-        let body: Vec<u8> = tokens.ids.iter().flat_map(|id| id.to_le_bytes()).collect();
-        ids::replace_file(&entry, |out| {
-            out.write_all(&header)?;
-            out.write_all(&Sha256::digest(&body))?;
-            out.write_all(&body)
-        })?;
+        write_entry(&entry, &header, &tokens.ids).unwrap_or_else(forgetful);
         Ok(tokens)
     }
+}
 
-    /// The file of an entry.
-    fn entry(&self, fingerprint: &str, sha256: &str) -> PathBuf {
-        let short = |hash: &str| hash.chars().take(16).collect::<String>();
-        let name = format!("{}-{}.tokens", short(sha256), short(fingerprint));
-        self.folder.join(name)
-    }
+/// The name of an entry's file.
+fn entry_name(fingerprint: &str, sha256: &str) -> String {
+    let short = |hash: &str| hash.chars().take(16).collect::<String>();
+    format!("{}-{}.tokens", short(sha256), short(fingerprint))
+}
+
+fn write_entry(entry: &Path, header: &[u8], ids: &[u32]) -> io::Result<()> {
+    let body: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+    files::replace(entry, |out| {
+        out.write_all(header)?;
+        out.write_all(&Sha256::digest(&body))?;
+        out.write_all(&body)
+    })
 }
 
 fn header(fingerprint: &str, sha256: &str, text_bytes: u64) -> Vec<u8> {
@@ -100,14 +106,24 @@ fn read_entry(entry: &Path, header: &[u8], tokenizer: &Tokenizer) -> Option<Vec<
 }
 
 /// Hash (hex) and length of a file.
-fn hash_file(path: &Path) -> Result<(String, u64), CorpusError> {
-    let hash = || {
-        let mut hash = Sha256::new();
-        let n = io::copy(&mut File::open(path)?, &mut hash)?;
-        Ok((format!("{:x}", hash.finalize()), n))
-    };
-    hash().map_err(|error| CorpusError::Read {
+fn hash_file(path: &Path, interrupt: &AtomicBool) -> Result<(String, u64), CorpusError> {
+    let error = |error| CorpusError::Read {
         path: path.to_owned(),
         error,
-    })
+    };
+    let mut file = File::open(path).map_err(error)?;
+    let (mut hash, mut length) = (Sha256::new(), 0);
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        check(interrupt)?;
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok((format!("{:x}", hash.finalize()), length)),
+            Ok(n) => {
+                hash.update(&buffer[..n]);
+                length += n as u64;
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(error(e)),
+        }
+    }
 }

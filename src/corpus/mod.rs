@@ -8,11 +8,11 @@
 
 mod cache;
 mod ids;
-mod source;
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
@@ -20,7 +20,6 @@ use sha2::{Digest, Sha256};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 pub use cache::TokenCache;
 pub use ids::{ids_sha256, read_ids, write_ids};
-pub use source::Text;
 
 /// Bytes read at a time, unless the user says otherwise.
 pub const DEFAULT_CHUNK: usize = 64 * 1024;
@@ -54,6 +53,8 @@ pub enum CorpusError {
     Ids { path: PathBuf, what: String },
     #[error("{}: changed while it was being read", path.display())]
     Changed { path: PathBuf },
+    #[error("interrupted")]
+    Interrupted,
 }
 
 /// The tokens of a text file.
@@ -77,11 +78,24 @@ pub fn tokenize_file(
     tokenizer: &Tokenizer,
     chunk_bytes: usize,
 ) -> Result<CorpusTokens, CorpusError> {
+    tokenize_file_until(path, tokenizer, chunk_bytes, &AtomicBool::new(false))
+}
+
+/// [`tokenize_file`], which ends early once `interrupt` is raised.
+///
+/// # Errors
+/// As [`tokenize_file`]; also [`CorpusError::Interrupted`].
+pub fn tokenize_file_until(
+    path: &Path,
+    tokenizer: &Tokenizer,
+    chunk_bytes: usize,
+    interrupt: &AtomicBool,
+) -> Result<CorpusTokens, CorpusError> {
     let mut file = File::open(path).map_err(|error| CorpusError::Read {
         path: path.to_owned(),
         error,
     })?;
-    tokenize_reader(&mut file, path, tokenizer, chunk_bytes)
+    tokenize_reader_until(&mut file, path, tokenizer, chunk_bytes, interrupt)
 }
 
 /// [`tokenize_file`] of any source; `path` is for messages.
@@ -91,12 +105,25 @@ pub fn tokenize_reader(
     tokenizer: &Tokenizer,
     chunk_bytes: usize,
 ) -> Result<CorpusTokens, CorpusError> {
+    let never = AtomicBool::new(false);
+    tokenize_reader_until(source, path, tokenizer, chunk_bytes, &never)
+}
+
+/// [`tokenize_file_until`] of any source; `path` is for messages.
+pub fn tokenize_reader_until(
+    source: &mut dyn Read,
+    path: &Path,
+    tokenizer: &Tokenizer,
+    chunk_bytes: usize,
+    interrupt: &AtomicBool,
+) -> Result<CorpusTokens, CorpusError> {
     if chunk_bytes == 0 {
         return Err(CorpusError::ChunkSize);
     }
     let mut parts = Parts {
         path,
         tokenizer,
+        interrupt,
         waiting: Vec::new(),
         waiting_bytes: 0,
         first: true,
@@ -114,6 +141,7 @@ pub fn tokenize_reader(
     let mut partial: Vec<u8> = Vec::new();
     let mut text_bytes = 0;
     loop {
+        check(interrupt)?;
         let n = match source.read(&mut chunk) {
             Ok(0) => break,
             Ok(n) => n,
@@ -154,10 +182,20 @@ pub fn tokenize_reader(
     })
 }
 
+/// # Errors
+/// [`CorpusError::Interrupted`] once the flag is raised.
+fn check(interrupt: &AtomicBool) -> Result<(), CorpusError> {
+    match interrupt.load(Ordering::Relaxed) {
+        true => Err(CorpusError::Interrupted),
+        false => Ok(()),
+    }
+}
+
 /// Parts of a text on their way to ids.
 struct Parts<'a> {
     path: &'a Path,
     tokenizer: &'a Tokenizer,
+    interrupt: &'a AtomicBool,
     waiting: Vec<String>,
     waiting_bytes: usize,
     /// No part has been tokenized yet.
@@ -178,16 +216,17 @@ impl Parts<'_> {
 
     fn tokenize(&mut self) -> Result<(), CorpusError> {
         let first = self.first;
-        let encoded: Result<Vec<Vec<u32>>, TokenizerError> = self
-            .waiting
-            .par_iter()
-            .enumerate()
-            .map(|(i, part)| self.tokenizer.encode_part(part, first && i == 0))
-            .collect();
-        let encoded = encoded.map_err(|error| CorpusError::Tokenizer {
-            path: self.path.to_owned(),
-            error,
-        })?;
+        let encode = |(i, part): (usize, &String)| {
+            check(self.interrupt)?;
+            self.tokenizer
+                .encode_part(part, first && i == 0)
+                .map_err(|error| CorpusError::Tokenizer {
+                    path: self.path.to_owned(),
+                    error,
+                })
+        };
+        let parts = self.waiting.par_iter().enumerate();
+        let encoded: Vec<Vec<u32>> = parts.map(encode).collect::<Result<_, _>>()?;
         encoded.iter().for_each(|ids| self.ids.extend(ids));
         self.first = false;
         self.waiting.clear();

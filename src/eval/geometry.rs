@@ -70,6 +70,18 @@ impl Mode {
         (mode.name() == name).then_some(mode)
     }
 
+    /// Its part of a run's key.
+    pub fn label(&self) -> String {
+        match self {
+            Mode::SlidingWindow {
+                stride,
+                unscored_prefix,
+            } => format!("sw-s{stride}-p{unscored_prefix}"),
+            Mode::TeacherForced => "tf".to_owned(),
+            Mode::LlamaCppStrided { stride } => format!("llama-strided-s{stride}"),
+        }
+    }
+
     /// Whether BOS replaces the first token of each window, for models that ask
     /// for one. In its strided mode llama-perplexity writes BOS into its token
     /// buffer only after the window has been decoded, so it has no effect there.
@@ -231,23 +243,15 @@ impl WindowPlan {
                 stride,
                 unscored_prefix,
             } => {
-                require_tokens(tokens, n_ctx)?;
-                let n = (tokens - n_ctx) / stride + 1;
+                let n = geometry.most_windows(tokens)?;
                 strided(n.min(cap), n_ctx, stride, unscored_prefix)
             }
             Mode::LlamaCppStrided { stride } => {
-                require_tokens(tokens, n_ctx)?;
-                let n = (tokens - n_ctx).div_ceil(stride);
+                let n = geometry.most_windows(tokens)?;
                 strided(n.min(cap), n_ctx, stride, n_ctx - stride)
             }
             Mode::TeacherForced => {
-                if tokens < 2 {
-                    return Err(GeometryError::CorpusTooShort {
-                        tokens,
-                        n_ctx,
-                        need: 2,
-                    });
-                }
+                geometry.most_windows(tokens)?;
                 (0..tokens)
                     .step_by(n_ctx)
                     .map(|start| (start, n_ctx.min(tokens - start)))
@@ -267,12 +271,12 @@ impl WindowPlan {
         Ok(Self { n_ctx, windows })
     }
 
-    /// The windows, in corpus order.
     /// Tokens of a whole window.
     pub fn n_ctx(&self) -> usize {
         self.n_ctx
     }
 
+    /// The windows, in corpus order.
     pub fn windows(&self) -> &[Window] {
         &self.windows
     }
@@ -313,6 +317,97 @@ fn strided(n: usize, len: usize, stride: usize, first_target: usize) -> Vec<Wind
 }
 
 impl Geometry {
+    /// How many windows a corpus of `tokens` tokens has, where nothing limits them.
+    ///
+    /// # Errors
+    /// As [`WindowPlan::new`].
+    fn most_windows(&self, tokens: usize) -> Result<usize, GeometryError> {
+        self.check()?;
+        let n_ctx = self.n_ctx;
+        match self.mode {
+            Mode::SlidingWindow { stride, .. } => {
+                require_tokens(tokens, n_ctx)?;
+                Ok((tokens - n_ctx) / stride + 1)
+            }
+            Mode::LlamaCppStrided { stride } => {
+                require_tokens(tokens, n_ctx)?;
+                Ok((tokens - n_ctx).div_ceil(stride))
+            }
+            Mode::TeacherForced if tokens < 2 => Err(GeometryError::CorpusTooShort {
+                tokens,
+                n_ctx,
+                need: 2,
+            }),
+            // A lone last token has nothing before it in its block.
+            Mode::TeacherForced => Ok(tokens / n_ctx + usize::from(tokens % n_ctx >= 2)),
+        }
+    }
+
+    /// Scored targets of a whole window.
+    fn scored_of_whole(&self) -> usize {
+        match self.mode {
+            Mode::SlidingWindow {
+                unscored_prefix, ..
+            } => self.n_ctx.saturating_sub(unscored_prefix),
+            Mode::LlamaCppStrided { stride } => stride,
+            Mode::TeacherForced => self.n_ctx.saturating_sub(1),
+        }
+    }
+
+    /// Whether a run over a corpus of `tokens` tokens can have evaluated `windows`
+    /// windows with `scored` targets, under these limits and no others. Where the limits
+    /// are not known (`None`), under any.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn check_counts(
+        &self,
+        tokens: usize,
+        windows: usize,
+        scored: usize,
+        limits: Option<Limits>,
+    ) -> Result<(), String> {
+        let max_tokens = limits.and_then(|l| l.max_tokens);
+        let most = self
+            .most_windows(tokens.min(max_tokens.unwrap_or(usize::MAX)))
+            .map_err(|e| e.to_string())?;
+        let most = most.min(limits.and_then(|l| l.windows).unwrap_or(usize::MAX));
+        if windows > most || windows == 0 || (limits.is_some() && windows != most) {
+            return Err(format!(
+                "{tokens} tokens have {most} windows of this geometry and these limits, not {windows}"
+            ));
+        }
+        let whole = self.scored_of_whole();
+        // Only in teacher-forced mode may the last window be shorter.
+        let last = match self.mode {
+            Mode::TeacherForced => {
+                let before = (windows - 1).saturating_mul(self.n_ctx);
+                let left = tokens.min(max_tokens.unwrap_or(usize::MAX)) - before.min(tokens);
+                let longest = left.min(self.n_ctx) - 1;
+                match limits {
+                    Some(_) => longest..=longest,
+                    None => 1..=longest,
+                }
+            }
+            Mode::SlidingWindow { .. } | Mode::LlamaCppStrided { .. } => whole..=whole,
+        };
+        let others = (windows - 1).checked_mul(whole);
+        let of_last = others.and_then(|others| scored.checked_sub(others));
+        match of_last.is_some_and(|n| last.contains(&n)) {
+            true => Ok(()),
+            false => Err(format!(
+                "{windows} windows of this geometry score {whole} targets each, not {scored} in all"
+            )),
+        }
+    }
+
+    /// Whether the window `index` of `windows` can have `scored` targets.
+    pub fn is_window(&self, index: usize, windows: usize, scored: usize) -> bool {
+        let whole = self.scored_of_whole();
+        let shorter = self.mode == Mode::TeacherForced && index + 1 == windows;
+        scored == whole || (shorter && (1..whole).contains(&scored))
+    }
+
     /// Whether some target may be scored by more than one window.
     pub fn rescores_targets(&self) -> bool {
         match self.mode {
@@ -421,6 +516,58 @@ mod tests {
             assert_eq!(self::plan(tokens, sliding).windows().len(), windows + more);
         }
         assert!(!g.mode.substitutes_bos());
+    }
+
+    #[test]
+    fn counts_are_those_of_a_plan_and_no_others() {
+        let geometries = [
+            Geometry::sliding_window(8, None, None),
+            Geometry::sliding_window(8, Some(3), Some(6)),
+            Geometry::llama_cpp_strided(6, 4),
+            Geometry::teacher_forced(8),
+        ];
+        for geometry in geometries {
+            for tokens in 1..60 {
+                let mut possible = std::collections::HashSet::new();
+                for windows in (1..20).map(Some).chain([None]) {
+                    for max_tokens in (1..60).map(Some).chain([None]) {
+                        let limits = Limits {
+                            windows,
+                            max_tokens,
+                        };
+                        let Ok(plan) = WindowPlan::new(tokens, geometry, limits) else {
+                            continue;
+                        };
+                        let counts = (plan.windows().len(), plan.scored());
+                        possible.insert(counts);
+                        let check = |(windows, scored), limits| {
+                            geometry.check_counts(tokens, windows, scored, limits)
+                        };
+                        check(counts, Some(limits)).unwrap();
+                        check((counts.0 + 1, counts.1), Some(limits)).unwrap_err();
+                        check((counts.0, counts.1 + 1), Some(limits)).unwrap_err();
+                        for w in plan.windows() {
+                            assert!(geometry.is_window(w.index, counts.0, w.scored()));
+                        }
+                    }
+                }
+                for windows in 0..12 {
+                    for scored in 0..80 {
+                        let known = geometry.check_counts(tokens, windows, scored, None);
+                        let is_possible = possible.contains(&(windows, scored));
+                        assert_eq!(
+                            known.is_ok(),
+                            is_possible,
+                            "{geometry:?} {tokens} {known:?}"
+                        );
+                    }
+                }
+            }
+        }
+        // Counts of a damaged table allocate nothing.
+        let huge = usize::MAX;
+        let error = Geometry::llama_cpp(512).check_counts(huge, huge / 2, huge, None);
+        assert!(error.is_err());
     }
 
     #[test]

@@ -69,9 +69,21 @@ impl<M: LogitsModel> FromLogits<M> {
         sequence: usize,
         s: &Sequence,
     ) -> Result<Vec<TokenScore>, BackendError> {
-        let n_vocab = self.0.n_vocab();
-        let all = match self.0.returns_all_rows() {
-            true => Some(self.0.forward(s.tokens)?),
+        let (n_vocab, returns_all_rows) = (self.0.n_vocab(), self.0.returns_all_rows());
+        let mut forward = |tokens: &[u32], rows: usize| {
+            let logits = self.0.forward(tokens)?;
+            match logits.len() == rows * n_vocab {
+                true => Ok(logits),
+                false => Err(BackendError::Logits {
+                    sequence,
+                    rows,
+                    n_vocab,
+                    found: logits.len(),
+                }),
+            }
+        };
+        let all = match returns_all_rows {
+            true => Some(forward(s.tokens, s.tokens.len())?),
             false => None,
         };
         let mut scores = Vec::with_capacity(s.targets.len());
@@ -81,8 +93,8 @@ impl<M: LogitsModel> FromLogits<M> {
             let logits = match &all {
                 Some(logits) => &logits[row * n_vocab..][..n_vocab],
                 None => {
-                    last = self.0.forward(&s.tokens[..row + 1])?;
-                    &last[..n_vocab]
+                    last = forward(&s.tokens[..row + 1], 1)?;
+                    &last[..]
                 }
             };
             let Some(&logit) = logits.get(id as usize) else {

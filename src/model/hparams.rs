@@ -1,7 +1,10 @@
 //! Typed access to the `ARCHITECTURE.*` keys of a file.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::fmt::Display;
 
+use super::arch::number;
 use super::error::ModelError;
 use crate::gguf::{Gguf, Metadata, Value};
 
@@ -12,6 +15,11 @@ const MAX_COUNT: u64 = 1 << 31;
 pub(super) struct Hparams<'a> {
     meta: &'a Metadata,
     architecture: &'a str,
+    /// Blocks of the file; more than the layers where some are for multi-token
+    /// prediction. Lists may be as long as either.
+    n_blocks: usize,
+    /// Keys that have been asked for.
+    asked: RefCell<HashSet<String>>,
 }
 
 impl<'a> Hparams<'a> {
@@ -20,7 +28,13 @@ impl<'a> Hparams<'a> {
         Ok(Self {
             meta,
             architecture: meta.require_string("general.architecture")?,
+            n_blocks: 0,
+            asked: RefCell::default(),
         })
+    }
+
+    pub fn set_blocks(&mut self, n_blocks: usize) {
+        self.n_blocks = n_blocks;
     }
 
     pub fn architecture(&self) -> &'a str {
@@ -28,7 +42,30 @@ impl<'a> Hparams<'a> {
     }
 
     fn key(&self, key: &str) -> String {
+        if !self.asked.borrow().contains(key) {
+            self.asked.borrow_mut().insert(key.to_owned());
+        }
         format!("{}.{key}", self.architecture)
+    }
+
+    /// The value of a key that nothing has asked for.
+    pub fn unasked(&self, key: &str) -> Option<&'a Value> {
+        match self.asked.borrow().contains(key) {
+            true => None,
+            false => self.meta.get(&format!("{}.{key}", self.architecture)),
+        }
+    }
+
+    /// Refuses a list that is for another number of layers.
+    fn check_length(&self, key: String, found: usize, n_layer: usize) -> Result<(), ModelError> {
+        if found == n_layer || found == self.n_blocks {
+            return Ok(());
+        }
+        Err(ModelError::Key {
+            key,
+            found: format!("an array of {found}"),
+            problem: format!("the model has {n_layer} layers"),
+        })
     }
 
     /// An error about the value of `key`.
@@ -75,14 +112,26 @@ impl<'a> Hparams<'a> {
             return Ok(vec![n; n_layer]);
         }
         let values = self.meta.i64s(&full)?.unwrap_or_default();
-        if values.len() < n_layer {
-            return Err(self.bad(
-                key,
-                format!("an array of {}", values.len()),
-                format!("the model has {n_layer} layers"),
-            ));
-        }
-        values[..n_layer]
+        self.check_length(full, values.len(), n_layer)?;
+        self.counts(key, &values[..n_layer])
+    }
+
+    /// An array of exactly `N` counts.
+    pub fn array<const N: usize>(&self, key: &str) -> Result<[usize; N], ModelError> {
+        let full = self.key(key);
+        let found = self.meta.i64s(&full);
+        let counts = match found.ok().flatten() {
+            Some(values) if values.len() == N => self.counts(key, &values)?,
+            _ => {
+                let problem = format!("an array of {N} counts is needed");
+                return Err(self.bad(key, "not as expected", problem));
+            }
+        };
+        Ok(std::array::from_fn(|i| counts[i]))
+    }
+
+    fn counts(&self, key: &str, values: &[i64]) -> Result<Vec<usize>, ModelError> {
+        values
             .iter()
             .map(|&v| match u64::try_from(v) {
                 Ok(n) => self.checked(key, n),
@@ -95,8 +144,21 @@ impl<'a> Hparams<'a> {
         Ok(self.meta.require_f32(&self.key(key))?)
     }
 
+    /// A float that must be there, and be more than 0: one that scales.
+    pub fn positive_float(&self, key: &str) -> Result<f32, ModelError> {
+        match self.float(key)? {
+            x if x > 0.0 && x.is_finite() => Ok(x),
+            x => Err(self.bad(key, x, "a positive number is needed")),
+        }
+    }
+
     pub fn optional_float(&self, key: &str) -> Result<Option<f32>, ModelError> {
         Ok(self.meta.f32(&self.key(key))?)
+    }
+
+    /// The value of a key that holds one number of any type.
+    pub fn number(&self, key: &str) -> Option<f64> {
+        number(self.meta.get(&self.key(key))?)
     }
 
     /// A float that is absent or zero where the feature is off.
@@ -111,13 +173,7 @@ impl<'a> Hparams<'a> {
             return Ok(vec![self.meta.require_f32(key)?; n_layer]);
         }
         let mut values = self.meta.f32s(key)?.unwrap_or_default();
-        if values.len() < n_layer {
-            return Err(ModelError::Key {
-                key: key.to_owned(),
-                found: format!("an array of {}", values.len()),
-                problem: format!("the model has {n_layer} layers"),
-            });
-        }
+        self.check_length(key.to_owned(), values.len(), n_layer)?;
         values.truncate(n_layer);
         Ok(values)
     }
@@ -139,13 +195,7 @@ impl<'a> Hparams<'a> {
         let Some(mut flags) = self.meta.bools(&self.key(key))? else {
             return Ok(None);
         };
-        if flags.len() < n_layer {
-            return Err(self.bad(
-                key,
-                format!("an array of {}", flags.len()),
-                format!("the model has {n_layer} layers"),
-            ));
-        }
+        self.check_length(self.key(key), flags.len(), n_layer)?;
         flags.truncate(n_layer);
         Ok(Some(flags))
     }

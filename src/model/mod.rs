@@ -44,6 +44,13 @@ pub struct Model {
     pub embedding: Embedding,
     pub layers: Vec<Layer>,
     pub head: Head,
+    /// A sliding window that the file states and llama.cpp does not apply. Neither
+    /// do we: in contexts beyond it the figure is not the one that the model was
+    /// trained for.
+    pub unheeded_window: Option<usize>,
+    /// Blocks for multi-token prediction that the file declares without a tensor of
+    /// theirs: either they lie in another file, or layers are lost.
+    pub absent_mtp_blocks: usize,
 }
 
 /// Token embedding: row `id` of `table` times `scale`, plus the row of the

@@ -68,15 +68,21 @@ impl Scaling {
         n_ctx_train: usize,
         has_long_factors: bool,
     ) -> Result<Self, ModelError> {
-        let factor = match hp.nonzero_float("rope.scaling.factor")? {
-            Some(f) => f,
-            None => hp.nonzero_float("rope.scale_linear")?.unwrap_or(1.0),
+        // 0 stands for 1; the old key counts where the new one is not there.
+        let factor = match hp.has("rope.scaling.factor") {
+            true => hp.nonzero_float("rope.scaling.factor")?,
+            false => hp.nonzero_float("rope.scale_linear")?,
         };
+        let factor = factor.unwrap_or(1.0);
         if !(factor > 0.0 && factor.is_finite()) {
             return Err(hp.bad("rope.scaling.factor", factor, "a positive number is needed"));
         }
         match hp.optional_string("rope.scaling.type")? {
             Some("none") => Ok(Scaling::None),
+            Some("longrope") if has_long_factors && factor != 1.0 => {
+                let problem = "LongRoPE's factors are tensors";
+                Err(hp.bad("rope.scaling.factor", factor, problem))
+            }
             Some("longrope") if has_long_factors => Ok(Scaling::None),
             None | Some("linear") if factor == 1.0 => Ok(Scaling::None),
             None | Some("linear") => Ok(Scaling::Linear { factor }),

@@ -1,8 +1,7 @@
 //! References to tensors: checked for presence, shape and type when the model is
 //! built, so that a backend can rely on them.
 
-use std::collections::HashSet;
-use std::ops::Range;
+use std::collections::{BTreeMap, HashSet};
 
 use super::error::ModelError;
 use super::{Linear, Norm, NormKind};
@@ -111,10 +110,25 @@ pub(super) fn layer_of(name: &str) -> Option<usize> {
     name.strip_prefix("blk.")?.split('.').next()?.parse().ok()
 }
 
+/// A tensor's name without its layer: `blk.N.PART` → `PART`.
+fn part_of_layer(name: &str) -> Option<&str> {
+    let (_, part) = name.strip_prefix("blk.")?.split_once('.')?;
+    Some(part)
+}
+
+/// Of a part that layers may have or not: one that is in the file, one that is not.
+#[derive(Default)]
+struct Sought {
+    found: Option<String>,
+    lacking: Option<String>,
+}
+
 /// Hands out tensors by name, checks them, and remembers which were used.
 pub(super) struct Tensors<'a> {
     gguf: &'a Gguf,
     used: HashSet<String>,
+    /// By the part's name.
+    optional: BTreeMap<String, Sought>,
 }
 
 impl<'a> Tensors<'a> {
@@ -122,11 +136,49 @@ impl<'a> Tensors<'a> {
         Self {
             gguf,
             used: HashSet::new(),
+            optional: BTreeMap::new(),
         }
     }
 
     pub fn has(&self, name: &str) -> bool {
         self.gguf.tensor(name).is_some()
+    }
+
+    /// Whether the file has a tensor that a model may lack. All layers that may
+    /// have it must agree: a bias that one layer lost would else be taken for 0.
+    pub fn offers(&mut self, name: &str) -> bool {
+        let has = self.has(name);
+        if let Some(part) = part_of_layer(name) {
+            let sought = self.optional.entry(part.to_owned()).or_default();
+            let slot = match has {
+                true => &mut sought.found,
+                false => &mut sought.lacking,
+            };
+            slot.get_or_insert_with(|| name.to_owned());
+        }
+        has
+    }
+
+    /// Refuses the file if it lacks `PREFIX.bias`.
+    pub fn require_bias(&self, prefix: &str) -> Result<(), ModelError> {
+        let name = format!("{prefix}.bias");
+        if self.has(&name) {
+            return Ok(());
+        }
+        // A bias has an element for each output; a norm's has one a weight.
+        let weight = self.gguf.tensor(&format!("{prefix}.weight"));
+        let dims = weight.map_or(&[][..], |t| &t.dims);
+        let dims = &dims[usize::from(dims.len() > 1)..];
+        Err(ModelError::MissingTensor {
+            name,
+            expected: dims.iter().map(|&d| d as usize).collect(),
+        })
+    }
+
+    /// Whether any tensor's name begins with `prefix`.
+    pub fn any(&self, prefix: &str) -> bool {
+        let mut names = self.gguf.tensors().iter().map(|t| &t.name);
+        names.any(|n| n.starts_with(prefix))
     }
 
     /// The tensor `name` with the shape `shape`, contiguous dimension first.
@@ -221,7 +273,7 @@ impl<'a> Tensors<'a> {
         name: &str,
         len: usize,
     ) -> Result<Option<Vector>, ModelError> {
-        if !self.has(name) {
+        if !self.offers(name) {
             return Ok(None);
         }
         self.vector(name, len).map(Some)
@@ -252,7 +304,7 @@ impl<'a> Tensors<'a> {
     ) -> Result<Norm, ModelError> {
         let mut take = |part: &str| self.flat(&format!("{prefix}.{part}"), width, n);
         let weight = take("weight")?;
-        let has_bias = self.has(&format!("{prefix}.bias"));
+        let has_bias = self.offers(&format!("{prefix}.bias"));
         let bias = match has_bias {
             true => Some(self.flat(&format!("{prefix}.bias"), width, n)?),
             false => None,
@@ -275,25 +327,33 @@ impl<'a> Tensors<'a> {
         }
     }
 
-    /// Counts the tensors whose names begin with `prefix` as used. The caller
-    /// says why the score does not depend on them.
-    pub fn ignore(&mut self, prefix: &str) {
+    /// Counts the tensor `name` as used where the file has it, with this shape. The
+    /// caller says why the score does not depend on it.
+    pub fn leave_out(&mut self, name: &str, shape: &[usize]) -> Result<(), ModelError> {
+        match self.has(name) {
+            true => self.take(name, shape).map(|_| ()),
+            false => Ok(()),
+        }
+    }
+
+    /// Counts all tensors of block `i` as used. The caller says why the score does
+    /// not depend on them.
+    pub fn leave_out_block(&mut self, i: usize) {
+        let prefix = format!("blk.{i}.");
         let names = self.gguf.tensors().iter().map(|t| &t.name);
         self.used
-            .extend(names.filter(|n| n.starts_with(prefix)).cloned());
+            .extend(names.filter(|n| n.starts_with(&prefix)).cloned());
     }
 
-    /// Leaves the tensors of these layers out of account.
-    pub fn ignore_layers(&mut self, layers: Range<usize>) {
-        let is_ignored = |name: &str| layer_of(name).is_some_and(|n| layers.contains(&n));
-        let names = self.gguf.tensors().iter().map(|t| t.name.as_str());
-        let ignored = names.filter(|n| is_ignored(n)).map(str::to_owned);
-        self.used.extend(ignored);
-    }
-
-    /// Refuses the file if a tensor has not been taken.
+    /// Refuses the file if a tensor has not been taken, or some layers lack what
+    /// others have.
     pub fn finish(self, architecture: &str) -> Result<(), ModelError> {
         const SHOWN: usize = 5;
+        for sought in self.optional.into_values() {
+            if let (Some(found), Some(lacking)) = (sought.found, sought.lacking) {
+                return Err(ModelError::Uneven { found, lacking });
+            }
+        }
         let unused: Vec<&str> = self
             .gguf
             .tensors()

@@ -17,7 +17,7 @@ use glob::Pattern;
 
 use crate::backend::cpu::no_product;
 use crate::backend::cuda::Footprint;
-use crate::eval::{Geometry, Limits, Mode, WindowPlan};
+use crate::eval::{Geometry, Limits, WindowPlan};
 use crate::experiment::{
     self, Collector, Context, Diagnostics, Exclude, Experiment, Located, Location,
 };
@@ -303,7 +303,7 @@ impl Candidate<'_> {
             self.model.name,
             self.corpus.name,
             self.context.value.n_ctx,
-            mode_label(self.geometry),
+            self.geometry.mode.label(),
             self.placement.value,
             self.numerics.value
         )
@@ -393,7 +393,7 @@ impl<'a> Expansion<'a> {
             self.note(format!(
                 "{} at context {} scores some targets more than once: its stride is below the \
                  targets of a window",
-                mode_label(c.geometry),
+                c.geometry.mode.label(),
                 c.context.value.n_ctx
             ));
         }
@@ -532,7 +532,7 @@ fn matches(exclude: &Exclude, c: &Candidate<'_>, chosen: Option<Placement>) -> b
         Some(p) => names.iter().any(|n| p.matches(n)),
         None => true,
     };
-    let mut modes = vec![c.geometry.mode.name().to_owned(), mode_label(c.geometry)];
+    let mut modes = vec![c.geometry.mode.name().to_owned(), c.geometry.mode.label()];
     if c.geometry == Geometry::llama_cpp(c.context.value.n_ctx) {
         modes.push("llama.cpp".to_owned());
     }
@@ -546,25 +546,13 @@ fn matches(exclude: &Exclude, c: &Candidate<'_>, chosen: Option<Placement>) -> b
         && fits(&exclude.numerics, &[c.numerics.value.to_string()])
 }
 
-/// The mode's part of a run key.
-fn mode_label(geometry: Geometry) -> String {
-    match geometry.mode {
-        Mode::SlidingWindow {
-            stride,
-            unscored_prefix,
-        } => format!("sw-s{stride}-p{unscored_prefix}"),
-        Mode::TeacherForced => "tf".to_owned(),
-        Mode::LlamaCppStrided { stride } => format!("llama-strided-s{stride}"),
-    }
-}
-
 fn key(c: &Candidate<'_>, placement: Placement, limits: Limits) -> String {
     let mut key = format!(
         "{}/{}/{}/{}/{placement}/{}",
         c.model.name,
         c.corpus.name,
         c.context.value.n_ctx,
-        mode_label(c.geometry),
+        c.geometry.mode.label(),
         c.numerics.value
     );
     if let Some(windows) = limits.windows {

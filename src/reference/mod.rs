@@ -11,7 +11,8 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::eval::Geometry;
-use crate::results::csv_file::{self, Columns};
+use crate::results::consistency::check_sha256;
+use crate::results::csv_file::{self, Column, Columns};
 use crate::results::{Comparison, CsvError, Outcome, ResultRow, formula_character, schema};
 
 pub use tokens::TokenReference;
@@ -31,34 +32,33 @@ struct Record {
     scored_tokens: usize,
     ppl: f64,
     ppl_err: Option<f64>,
-    #[serde(default)]
     mode: Option<String>,
-    #[serde(default)]
     stride: Option<usize>,
-    #[serde(default)]
     unscored_prefix: Option<usize>,
-    #[serde(default)]
     bos: Option<bool>,
-    #[serde(default)]
     note: String,
 }
 
 impl Columns for Record {
-    const REQUIRED: &'static [&'static str] = &[
-        "engine",
-        "build",
-        "backend",
-        "model",
-        "model_sha256",
-        "corpus",
-        "corpus_sha256",
-        "n_ctx",
-        "windows",
-        "scored_tokens",
-        "ppl",
-        "ppl_err",
+    const COLUMNS: &'static [Column] = &[
+        Column::of::<String>("engine"),
+        Column::of::<String>("build"),
+        Column::of::<String>("backend"),
+        Column::of::<String>("model"),
+        Column::of::<String>("model_sha256"),
+        Column::of::<String>("corpus"),
+        Column::of::<String>("corpus_sha256"),
+        Column::of::<usize>("n_ctx"),
+        Column::of::<usize>("windows"),
+        Column::of::<usize>("scored_tokens"),
+        Column::of::<f64>("ppl"),
+        Column::of::<Option<f64>>("ppl_err"),
+        Column::of::<String>("mode").optional(),
+        Column::of::<usize>("stride").optional(),
+        Column::of::<usize>("unscored_prefix").optional(),
+        Column::of::<bool>("bos").optional(),
+        Column::of::<String>("note").optional(),
     ];
-    const OPTIONAL: &'static [&'static str] = &["mode", "stride", "unscored_prefix", "bos", "note"];
 }
 
 /// A figure of another engine.
@@ -93,10 +93,9 @@ impl ReferenceRow {
             ("model_sha256", &r.model_sha256),
             ("corpus_sha256", &r.corpus_sha256),
         ] {
-            if sha.len() != 64 || !sha.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
-                return Err(format!(
-                    "column '{column}' holds '{sha}', not 64 lower-case hexadecimal digits"
-                ));
+            check_sha256(column, sha)?;
+            if sha.is_empty() {
+                return Err(format!("column '{column}' is empty"));
             }
         }
         let preset = Geometry::sliding_window(r.n_ctx, r.stride, r.unscored_prefix);
@@ -235,7 +234,7 @@ impl References {
         let mut rows = Vec::new();
         for file in files {
             let file = file.as_ref();
-            for line in csv_file::read::<Record>(file)? {
+            for line in csv_file::read::<Record>(file)?.lines {
                 let row = ReferenceRow::new(line.record)
                     .map_err(|problem| CsvError::malformed(file, line.line, problem))?;
                 rows.push(row);

@@ -53,7 +53,7 @@ fn annotated(references: &References, mut run: ResultRow) -> ResultRow {
 
 /// A file with one row per `edits`, each of which replaces fields of a good row.
 fn file(edits: &[&[(&str, &str)]]) -> Result<References, CsvError> {
-    let columns = [Record::REQUIRED, Record::OPTIONAL].concat();
+    let columns = csv_file::names::<Record>();
     let good = [
         "llama.cpp",
         "b1",

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::eval::WindowScore;
 use crate::results::CsvError;
-use crate::results::csv_file::{self, Columns};
+use crate::results::csv_file::{self, Column, Columns};
 
 /// One line: what `pplx score --per-token` writes, too.
 #[derive(Deserialize)]
@@ -19,7 +19,12 @@ struct Record {
 }
 
 impl Columns for Record {
-    const REQUIRED: &'static [&'static str] = &["chunk", "pos", "target", "nll"];
+    const COLUMNS: &'static [Column] = &[
+        Column::of::<usize>("chunk"),
+        Column::of::<usize>("pos"),
+        Column::of::<u32>("target"),
+        Column::of::<f64>("nll"),
+    ];
 }
 
 /// The NLL of each target that another engine has scored.
@@ -38,7 +43,7 @@ impl TokenReference {
     /// An unreadable or malformed file, with file and line.
     pub fn load(path: &Path) -> Result<Self, CsvError> {
         let mut rows = HashMap::new();
-        for csv_file::Line { line, record: r } in csv_file::read::<Record>(path)? {
+        for csv_file::Line { line, record: r } in csv_file::read::<Record>(path)?.lines {
             let malformed = |problem: String| CsvError::malformed(path, line, problem);
             if !r.nll.is_finite() {
                 return Err(malformed(format!("column 'nll' holds {}", r.nll)));

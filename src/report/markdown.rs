@@ -3,7 +3,7 @@
 
 use super::{Entry, Report, Section, divergence};
 use crate::results::diff::{Diff, Verdict};
-use crate::results::markdown::{code, text};
+use crate::results::markdown::{code, for_a_comment, text};
 use crate::results::render::{ppl, signed};
 use crate::results::{Outcome, ResultRow};
 
@@ -40,7 +40,7 @@ impl Report {
         out += "\nPPL ± one standard error, as llama-perplexity computes it. σ takes both figures as \
                 independent; t is of the paired test, by window over identical tokens. p is adjusted for the \
                 number of rows.\n";
-        out
+        for_a_comment(out)
     }
 }
 

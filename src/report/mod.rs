@@ -16,9 +16,9 @@ mod series;
 
 use std::path::{Path, PathBuf};
 
-use crate::results::diff::{Diff, DiffRow, Side};
+use crate::results::diff::{Diff, DiffRow};
 use crate::results::noise::NoiseFloor;
-use crate::results::{CsvError, Gate, Outcome, ResultRow, ResultsError, Tables};
+use crate::results::{Gate, Outcome, ResultRow, ResultsError, Tables};
 
 pub use plot::PlotError;
 
@@ -27,8 +27,6 @@ pub use plot::PlotError;
 pub enum ReportError {
     #[error(transparent)]
     Results(#[from] ResultsError),
-    #[error(transparent)]
-    Csv(#[from] CsvError),
     #[error("cannot draw a figure: {0}")]
     Plot(#[from] PlotError),
 }
@@ -76,21 +74,13 @@ impl Report {
         gate: Gate,
         noise: &NoiseFloor,
     ) -> Result<Self, ReportError> {
-        let base = match base {
-            Some(path) => Some((Tables::load_file(path)?, Side::load(path)?)),
-            None => None,
-        };
+        let base = base.map(Tables::load_file).transpose()?;
         let mut sections = Vec::with_capacity(results.len());
         let mut first = 1;
         for path in results {
             let tables = Tables::load_file(path)?;
-            let diff = match &base {
-                Some((_, side)) => {
-                    let b = Side::load(path)?;
-                    Some(Diff::new(side, &b, gate, noise))
-                }
-                None => None,
-            };
+            let base = base.as_ref();
+            let diff = base.map(|base| Diff::new(base, &tables, gate, noise));
             let rows = tables.rows().len();
             sections.push(Section {
                 tables,
@@ -99,10 +89,14 @@ impl Report {
             });
             first += rows;
         }
-        Ok(Report {
-            base: base.map(|(tables, _)| tables),
-            sections,
-        })
+        Ok(Report { base, sections })
+    }
+
+    /// What was ignored of files that a newer pplx has written, one note a file.
+    pub fn notes(&self) -> impl Iterator<Item = &str> {
+        let tables = self.sections.iter().map(|s| &s.tables);
+        let notes = self.base.iter().chain(tables).flat_map(Tables::notes);
+        notes.map(String::as_str)
     }
 }
 

@@ -13,7 +13,7 @@ pub struct Gate {
     pub max_delta: Option<MaxDelta>,
     /// Largest `|Δ PPL|` in percent.
     pub max_delta_pct: Option<f64>,
-    /// Largest difference in standard errors.
+    /// Largest difference in standard errors of the paired test.
     pub max_sigma: Option<f64>,
     /// A difference fails whose adjusted p is below this: among the rows that
     /// fail, this share at most is expected to have been chance.
@@ -22,14 +22,13 @@ pub struct Gate {
 
 /// What a gate judges.
 #[derive(Clone, Copy, Debug)]
-pub struct Measured<'a> {
+pub struct Measured {
     pub delta_ln_ppl: f64,
     /// What `noise*K` is a multiple of, where that is known.
     pub noise_floor: Option<f64>,
     pub delta_pct: f64,
-    /// What `sigma` is.
-    pub sigma_name: &'a str,
-    pub sigma: f64,
+    /// Of the paired test.
+    pub t: f64,
     pub adjusted_p: Option<f64>,
 }
 
@@ -92,7 +91,7 @@ impl Gate {
             }
         };
         check("Δ", m.delta_pct, self.max_delta_pct, " %");
-        check(m.sigma_name, m.sigma, self.max_sigma, "");
+        check("paired t", m.t, self.max_sigma, "");
         if let Some(level) = self.significance {
             let p = m.adjusted_p.unwrap_or(f64::NAN);
             let chance = p >= level;
@@ -108,13 +107,12 @@ impl Gate {
 mod tests {
     use super::*;
 
-    fn measured(delta_pct: f64, sigma: f64) -> Measured<'static> {
+    fn measured(delta_pct: f64, t: f64) -> Measured {
         Measured {
             delta_ln_ppl: delta_pct / 100.0,
             noise_floor: None,
             delta_pct,
-            sigma_name: "σ",
-            sigma,
+            t,
             adjusted_p: None,
         }
     }

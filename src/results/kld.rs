@@ -35,9 +35,49 @@ pub struct KldFigures {
     pub same_top: Estimate,
 }
 
+/// Why a comparison has no figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoKldFigures {
+    #[error("one scored token is too few for a comparison")]
+    TooFew,
+    #[error(
+        "{0} is beyond the range of f64: perplexity overflows; one of the models is broken or its file \
+         damaged"
+    )]
+    Overflow(&'static str),
+}
+
 impl KldFigures {
-    /// `None` with fewer than two tokens, which have no errors.
-    pub fn new(tokens: &[TokenKld]) -> Option<Self> {
+    /// The figures of the tokens that were compared.
+    ///
+    /// # Errors
+    /// Fewer than two tokens, which have no errors; a figure that is not finite.
+    pub fn new(tokens: &[TokenKld]) -> Result<Self, NoKldFigures> {
+        let figures = Self::of(tokens).ok_or(NoKldFigures::TooFew)?;
+        match figures.not_finite() {
+            None => Ok(figures),
+            Some(name) => Err(NoKldFigures::Overflow(name)),
+        }
+    }
+
+    /// The first figure that is not finite.
+    fn not_finite(&self) -> Option<&'static str> {
+        [
+            ("PPL(Q)", self.ppl),
+            ("PPL(base)", self.ppl_base),
+            ("ln(PPL(Q)/PPL(base))", self.ln_ratio),
+            ("PPL(Q)/PPL(base)", self.ratio),
+            ("PPL(Q)-PPL(base)", self.difference),
+            ("the KLD", self.kld.mean),
+            ("the KLD's root mean square", self.kld.rms),
+            ("Δp", self.delta_p.mean),
+        ]
+        .into_iter()
+        .find(|(_, e)| !(e.value.is_finite() && e.se.is_none_or(f64::is_finite)))
+        .map(|(name, _)| name)
+    }
+
+    fn of(tokens: &[TokenKld]) -> Option<Self> {
         if tokens.len() < 2 {
             return None;
         }

@@ -26,10 +26,15 @@ fn kld_percentiles(s: &Summary) -> impl Iterator<Item = (&'static str, f64)> {
     each.filter_map(move |((_, p), labelled)| (!quartile(p)).then_some(labelled))
 }
 
-pub fn text(f: &KldFigures) -> String {
+/// The figures for people; `note` is what is to be known of the base.
+pub fn text(f: &KldFigures, note: Option<&str>) -> String {
     let estimate =
         |name: &str, e: Estimate| format!("{name:30}: {:10.6} ± {:10.6}\n", e.value, err(e));
-    let mut out = "====== Perplexity statistics ======\n".to_owned();
+    let mut out = String::new();
+    if let Some(note) = note {
+        out += &format!("note: {note}\n\n");
+    }
+    out += "====== Perplexity statistics ======\n";
     out += &estimate("Mean PPL(Q)", f.ppl);
     out += &estimate("Mean PPL(base)", f.ppl_base);
     out += &match f.correlation {
@@ -97,11 +102,13 @@ pub fn table<'a>(rows: impl IntoIterator<Item = &'a KldRow>) -> String {
     out
 }
 
-/// All figures in full precision; percentiles by what lies below them.
-pub fn json(f: &KldFigures) -> Value {
+/// All figures in full precision; percentiles by what lies below them. `note` is what
+/// is to be known of the base.
+pub fn json(f: &KldFigures, note: Option<&str>) -> Value {
     let estimate = |e: Estimate| json!({ "value": e.value, "err": e.se });
     json!({
         "scored_tokens": f.n(),
+        "note": note,
         "ppl": estimate(f.ppl),
         "ppl_base": estimate(f.ppl_base),
         "correlation": f.correlation,

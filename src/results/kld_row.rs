@@ -1,6 +1,8 @@
 //! `NAME.kld.csv`: how far each run is from its base.
 
+use super::consistency::{check_sha256, close};
 use super::kld::KldFigures;
+use super::row::{Figures, ResultRow};
 use super::schema::{FAILED, KldRecord, NOT_RUN, OK};
 use crate::stats::Estimate;
 
@@ -144,6 +146,103 @@ summary! {
     same_top_err: err(f.same_top),
 }
 
+impl KldSummary {
+    /// Whether the figures fit each other; `docs/kld.md` says how they are made.
+    fn check(&self) -> Result<(), String> {
+        let size = self.ppl.max(self.ppl_base);
+        let n = self.scored_tokens as f64;
+        let share_err = (self.same_top * (1.0 - self.same_top) / (n - 1.0)).sqrt();
+        let squares = self.delta_p.powi(2) + self.delta_p_err.powi(2) * (n - 1.0);
+        for (column, found, expected, size) in [
+            ("ppl_ratio", self.ppl_ratio, self.ppl / self.ppl_base, 1e3),
+            ("ppl_ratio", self.ppl_ratio, self.ln_ppl_ratio.exp(), 1e3),
+            (
+                "ppl_ratio_err",
+                self.ppl_ratio_err,
+                self.ppl_ratio * self.ln_ppl_ratio_err,
+                1.0,
+            ),
+            (
+                "ppl_difference",
+                self.ppl_difference,
+                self.ppl - self.ppl_base,
+                1e3 * size,
+            ),
+            ("same_top_err", self.same_top_err, share_err, 1.0),
+            ("rms_delta_p", self.rms_delta_p.powi(2), squares, 1e3),
+        ] {
+            if !close(found, expected, size) {
+                return Err(format!("'{column}' does not fit the other figures"));
+            }
+        }
+        let klds = [
+            self.kld_max,
+            self.kld_p99_9,
+            self.kld_p99,
+            self.kld_p95,
+            self.kld_p90,
+            self.kld_median,
+            self.kld_p10,
+            self.kld_p5,
+            self.kld_p1,
+            self.kld_p0_1,
+            self.kld_min,
+        ];
+        let delta_ps = [
+            self.delta_p_max,
+            self.delta_p_p99_9,
+            self.delta_p_p99,
+            self.delta_p_p95,
+            self.delta_p_p90,
+            self.delta_p_p75,
+            self.delta_p_median,
+            self.delta_p_p25,
+            self.delta_p_p10,
+            self.delta_p_p5,
+            self.delta_p_p1,
+            self.delta_p_p0_1,
+            self.delta_p_min,
+        ];
+        for (column, mean, percentiles) in [
+            ("kld", self.kld, &klds[..]),
+            ("delta_p", self.delta_p, &delta_ps),
+        ] {
+            let falls = |w: &[f64]| w[0] >= w[1];
+            let (max, min) = (percentiles[0], percentiles[percentiles.len() - 1]);
+            let room = 1e-9 * max.abs().max(min.abs());
+            if !percentiles.windows(2).all(falls) || mean > max + room || mean < min - room {
+                return Err(format!(
+                    "the percentiles of '{column}' are not in order, or its mean is beyond them"
+                ));
+            }
+        }
+        let within = |x: f64, least: f64, most: f64| (least..=most).contains(&x);
+        for (column, fits) in [
+            ("delta_p_max", within(self.delta_p_max, -1.0, 1.0)),
+            ("delta_p_min", within(self.delta_p_min, -1.0, 1.0)),
+            ("same_top", within(self.same_top, 0.0, 1.0)),
+            (
+                "correlation",
+                self.correlation.is_none_or(|r| within(r, -1.0, 1.0)),
+            ),
+            ("kld_err", self.kld_err >= 0.0),
+            ("ln_ppl_ratio_err", self.ln_ppl_ratio_err >= 0.0),
+            ("ppl_difference_err", self.ppl_difference_err >= 0.0),
+            ("ppl_err", self.ppl_err >= 0.0),
+            ("ppl_base", self.ppl_base > 0.0),
+            ("ppl_base_err", self.ppl_base_err >= 0.0),
+            ("delta_p_err", self.delta_p_err >= 0.0),
+            ("rms_delta_p", self.rms_delta_p >= 0.0),
+            ("rms_delta_p_err", self.rms_delta_p_err >= 0.0),
+        ] {
+            if !fits {
+                return Err(format!("'{column}' is beyond what it can be"));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl From<&KldRow> for KldRecord {
     fn from(row: &KldRow) -> Self {
         let mut record = KldRecord {
@@ -171,11 +270,64 @@ impl KldRow {
     /// Whether the row may stand in a table.
     pub(super) fn check(&self) -> Result<(), String> {
         match &self.outcome {
-            KldOutcome::Ok(s) => s.first_not_finite().map_or(Ok(()), |column| {
-                Err(format!("the status is ok, but '{column}' is not finite"))
-            }),
-            KldOutcome::Failed(_) | KldOutcome::NotRun => Ok(()),
+            KldOutcome::Ok(s) => {
+                if let Some(column) = s.first_not_finite() {
+                    return Err(format!("the status is ok, but '{column}' is not finite"));
+                }
+                for (column, sha) in self.hashes() {
+                    if sha.is_empty() {
+                        return Err(format!("the status is ok, but '{column}' is empty"));
+                    }
+                }
+                s.check()?;
+            }
+            KldOutcome::Failed(_) | KldOutcome::NotRun => {}
         }
+        if self.key.is_empty() || self.base.is_empty() {
+            return Err("the key or the base is empty".to_owned());
+        }
+        let mut hashes = self.hashes().into_iter();
+        hashes.try_for_each(|(column, sha)| check_sha256(column, sha))
+    }
+
+    fn hashes(&self) -> [(&'static str, &String); 3] {
+        [
+            ("model_sha256", &self.model_sha256),
+            ("base_sha256", &self.base_sha256),
+            ("tokens_sha256", &self.tokens_sha256),
+        ]
+    }
+
+    /// Whether it is of the run whose row this is: both were measured together.
+    pub(super) fn check_with(&self, row: &ResultRow, figures: &Figures) -> Result<(), String> {
+        let KldOutcome::Ok(s) = &self.outcome else {
+            return Ok(());
+        };
+        let p = &row.provenance;
+        for (column, found, of_row) in [
+            ("model_sha256", &self.model_sha256, &p.model_sha256),
+            ("tokens_sha256", &self.tokens_sha256, &p.tokens_sha256),
+        ] {
+            if found != of_row {
+                return Err(format!("'{column}' is {found}, in the run's row {of_row}"));
+            }
+        }
+        if Some(s.scored_tokens) != p.scored_tokens {
+            return Err(format!(
+                "'scored_tokens' is {}, in the run's row {}",
+                s.scored_tokens,
+                p.scored_tokens.unwrap_or(0)
+            ));
+        }
+        for (column, found, of_row) in [
+            ("ppl", s.ppl, figures.ppl),
+            ("ppl_err", s.ppl_err, figures.ppl_err.unwrap_or(0.0)),
+        ] {
+            if !close(found, of_row, 1e3 * figures.ppl) {
+                return Err(format!("'{column}' is {found}, in the run's row {of_row}"));
+            }
+        }
+        Ok(())
     }
 
     /// Gives a record its types back.

@@ -3,6 +3,25 @@
 
 use super::render::one_line;
 
+/// Characters that a comment on GitHub holds.
+const COMMENT: usize = 65_536;
+
+/// What is to be said of a text that is larger than a comment on GitHub.
+pub(crate) fn too_long_note(markdown: &str) -> Option<String> {
+    let n = markdown.chars().count();
+    (n > COMMENT).then(|| {
+        format!("the Markdown has {n} characters, and a comment on GitHub holds {COMMENT}")
+    })
+}
+
+/// The text, which says first when it is larger than a comment on GitHub.
+pub(crate) fn for_a_comment(markdown: String) -> String {
+    match too_long_note(&markdown) {
+        Some(note) => format!("> Cut where it is posted: {note}.\n\n{markdown}"),
+        None => markdown,
+    }
+}
+
 /// Text as code, on one line. It can stand in a cell of a table. Neither Markdown
 /// nor HTML nor what GitHub makes of `@names`, `#1` and addresses has effect in it.
 pub(crate) fn code(text: &str) -> String {
@@ -49,6 +68,15 @@ mod tests {
             "engine pplx 0.1.0 → pplx 0.2.0"
         );
         assert_eq!(code(""), "");
+    }
+
+    #[test]
+    fn what_exceeds_a_comment_says_so() {
+        let fits = "é".repeat(COMMENT);
+        assert_eq!(for_a_comment(fits.clone()), fits);
+        let long = for_a_comment(format!("{fits}x"));
+        assert!(long.starts_with("> Cut where it is posted: the Markdown has 65537 characters"));
+        assert!(long.ends_with("éx"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What is known of one run: where its figures come from, and the figures.
 
+use super::consistency;
 use crate::eval::{Cluster, Geometry, Moments, clustered_mean};
 
 /// Everything that can move a number. Text that is not known yet, because a run
@@ -56,6 +57,18 @@ pub enum Outcome {
     NotRun,
 }
 
+/// Why scores make no figures.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum NoFigures {
+    #[error("nothing was scored")]
+    Empty,
+    #[error(
+        "perplexity overflows: with a mean NLL of {mean_nll:.5e} nats, {column} is beyond the range of \
+         f64; the model is broken or its file damaged"
+    )]
+    Overflow { column: &'static str, mean_nll: f64 },
+}
+
 /// The figures of a finished run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
@@ -74,14 +87,16 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The figures of a run, from its per-token moments and its windows; `None`
-    /// if nothing was scored.
-    pub fn new(tokens: &Moments, windows: &[WindowRow]) -> Option<Self> {
-        let ppl = tokens.ppl()?;
+    /// The figures of a run, from its per-token moments and its windows.
+    ///
+    /// # Errors
+    /// Nothing was scored; a figure is beyond the range of f64.
+    pub fn new(tokens: &Moments, windows: &[WindowRow]) -> Result<Self, NoFigures> {
+        let ppl = tokens.ppl().ok_or(NoFigures::Empty)?;
         let clusters: Vec<Cluster> = windows.iter().map(WindowRow::cluster).collect();
         let nll: f64 = windows.iter().map(|w| w.nll_sum).sum();
         let bytes: u64 = windows.iter().map(|w| w.target_bytes).sum();
-        Some(Figures {
+        let figures = Figures {
             mean_nll: tokens.mean,
             ppl,
             ppl_err: tokens.ppl_err(),
@@ -89,10 +104,17 @@ impl Figures {
             ppl_err_clustered: clustered_mean(&clusters).map(|c| ppl * c.se),
             bits_per_byte: (bytes > 0).then(|| nll / (std::f64::consts::LN_2 * bytes as f64)),
             reference: None,
-        })
+        };
+        match figures.not_finite() {
+            None => Ok(figures),
+            Some(column) => Err(NoFigures::Overflow {
+                column,
+                mean_nll: tokens.mean,
+            }),
+        }
     }
 
-    /// The columns that are not finite.
+    /// The first column that is not finite.
     fn not_finite(&self) -> Option<&'static str> {
         let r = self.reference.as_ref();
         [
@@ -185,6 +207,25 @@ pub struct TimingRow {
     pub started_at: String,
 }
 
+impl TimingRow {
+    /// Whether it can have been measured.
+    pub(super) fn check(&self) -> Result<(), String> {
+        for (column, x) in [
+            ("wall_s", Some(self.wall_s)),
+            ("tokens_per_s", Some(self.tokens_per_s)),
+            ("peak_rss_mib", self.peak_rss_mib),
+        ] {
+            if let Some(x) = x.filter(|x| !(x.is_finite() && *x >= 0.0)) {
+                return Err(format!("column '{column}' holds {x}"));
+            }
+        }
+        match self.threads {
+            0 => Err("column 'threads' holds 0".to_owned()),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl ResultRow {
     pub fn figures(&self) -> Option<&Figures> {
         match &self.outcome {
@@ -194,13 +235,13 @@ impl ResultRow {
     }
 
     /// Whether the row may stand in a table: an `ok` row has its provenance and
-    /// finite figures.
+    /// finite figures that fit each other.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.key.is_empty() {
             return Err("the key is empty".to_owned());
         }
         let Outcome::Ok(figures) = &self.outcome else {
-            return Ok(());
+            return consistency::check_columns(self);
         };
         if let Some(column) = figures.not_finite() {
             return Err(format!(
@@ -236,7 +277,8 @@ impl ResultRow {
         if p.bos.is_none() {
             return Err("the status is ok, but 'bos' is empty".to_owned());
         }
-        Ok(())
+        consistency::check_columns(self)?;
+        consistency::check_figures(self, figures)
     }
 
     /// Whether `windows` are the windows that this row sums up.
@@ -268,13 +310,31 @@ impl ResultRow {
         let mean = windows.iter().map(|w| w.nll_sum).sum::<f64>() / scored as f64;
         // Far above the rounding of a sum of NLLs, far below any change of one.
         let tolerance = 1e-8 * figures.mean_nll.abs().max(1.0);
-        if (mean - figures.mean_nll).abs() <= tolerance {
-            Ok(())
-        } else {
-            Err(format!(
+        let same = (mean - figures.mean_nll).abs() <= tolerance;
+        if !same {
+            return Err(format!(
                 "the windows sum to a mean NLL of {mean}, the row says {}",
                 figures.mean_nll
-            ))
+            ));
+        }
+        Ok(())
+    }
+
+    /// The same, and whether all figures that follow from windows do so. `windows` know
+    /// the bytes of their targets.
+    pub(super) fn check_all_of_windows(&self, windows: &[WindowRow]) -> Result<(), String> {
+        self.check_windows(windows)?;
+        let geometry = &self.provenance.geometry;
+        let fits = |w: &&WindowRow| geometry.is_window(w.window, windows.len(), w.scored);
+        if let Some(w) = windows.iter().find(|w| !fits(w)) {
+            return Err(format!(
+                "window {} has {} scored tokens, which its geometry does not make",
+                w.window, w.scored
+            ));
+        }
+        match &self.outcome {
+            Outcome::Ok(figures) => consistency::check_window_figures(figures, windows),
+            Outcome::Failed(_) | Outcome::NotRun => Ok(()),
         }
     }
 }

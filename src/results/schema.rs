@@ -3,19 +3,29 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::csv_file::Columns;
+use super::csv_file::{Column, Columns, Version};
 use super::row::{Comparison, Figures, Outcome, Provenance, ResultRow, TimingRow, WindowRow};
 use crate::eval::{Geometry, Mode};
 
+/// The version of the tables that this build writes. A column that is added raises the
+/// minor version and says so here (`name: type = since MINOR, "DEFAULT",`); `docs/results.md`
+/// states the rules.
+pub(super) const TABLES: Version = Version { major: 1, minor: 1 };
+
 /// Declares a record: its fields are the columns of a file, in this order.
 macro_rules! record {
-    ($(#[$meta:meta])* $name:ident { $($field:ident: $ty:ty,)* }) => {
+    ($(#[$meta:meta])* $name:ident {
+        $($field:ident: $ty:ty $(= since $minor:literal, $default:literal)?,)*
+    }) => {
         $(#[$meta])*
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         pub(super) struct $name { $(pub $field: $ty,)* }
 
         impl Columns for $name {
-            const REQUIRED: &'static [&'static str] = &[$(stringify!($field)),*];
+            const COLUMNS: &'static [Column] = &[
+                $(Column::of::<$ty>(stringify!($field)) $(.since($minor, $default))?),*
+            ];
+            const SCHEMA: Option<Version> = Some(TABLES);
         }
     };
 }
@@ -159,6 +169,7 @@ record! {
         engine: String,
         model_sha256: String,
         tokens_sha256: String,
+        rows: Option<usize> = since 1, "",
     }
 }
 
@@ -394,17 +405,18 @@ impl TimingRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::csv_file::names;
 
     /// `docs/results.md` explains every column and no other.
     #[test]
     fn every_column_is_documented() {
         let docs = include_str!("../../docs/results.md");
         for (file, columns) in [
-            ("## `NAME.csv`", ResultRecord::REQUIRED),
-            ("## `NAME.kld.csv`", KldRecord::REQUIRED),
-            ("## `NAME.windows.csv`", WindowRecord::REQUIRED),
-            ("## `NAME.timing.csv`", TimingRecord::REQUIRED),
-            ("## `NAME.noise.csv`", NoiseRecord::REQUIRED),
+            ("## `NAME.csv`", names::<ResultRecord>()),
+            ("## `NAME.kld.csv`", names::<KldRecord>()),
+            ("## `NAME.windows.csv`", names::<WindowRecord>()),
+            ("## `NAME.timing.csv`", names::<TimingRecord>()),
+            ("## `NAME.noise.csv`", names::<NoiseRecord>()),
         ] {
             let section = docs.split(file).nth(1).unwrap();
             let section = section.split("\n## ").next().unwrap();
@@ -414,7 +426,7 @@ mod tests {
                 .filter(|l| l.starts_with("| `"))
                 .flat_map(|l| l.split(" | ").next().unwrap().split('`').skip(1).step_by(2))
                 .collect();
-            let mut want = columns.to_vec();
+            let mut want = columns;
             want.sort_unstable();
             let mut got = listed.clone();
             got.sort_unstable();

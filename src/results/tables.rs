@@ -1,34 +1,43 @@
 //! The files of an experiment's results.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use super::csv_file::{self, Columns, CsvError};
-use super::kld_row::KldRow;
+use super::csv_file::{self, Columns, CsvError, Line};
+use super::kld_row::{KldOutcome, KldRow};
 use super::record::RecordFolder;
 use super::row::{ResultRow, TimingRow, WindowRow};
 use super::schema::{KldRecord, ResultRecord, TimingRecord, WindowRecord};
+use crate::files;
 
 /// The windows of each run.
-pub(super) type Windows = BTreeMap<String, Vec<WindowRow>>;
+type Windows = BTreeMap<String, Vec<WindowRow>>;
 
 /// Why result tables could not be read, extended or written.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultsError {
     #[error(transparent)]
     Csv(#[from] CsvError),
+    #[error(
+        "{note}; writing the table would lose them: use the newer pplx, or another results folder"
+    )]
+    Newer { note: String },
     #[error("the result of run '{key}' cannot be recorded: {problem}")]
     Row { key: String, problem: String },
     #[error(
-        "{}: run '{key}' does not agree with {}: {problem}; restore both files from the same commit, \
-         or delete the run's rows from both and run it again",
+        "{}:{line}: run '{key}' does not agree with {}: {problem}; restore both files from the same commit, \
+         or delete the run's rows from all of the experiment's tables and run it again",
         windows.display(),
         table.display()
     )]
     Windows {
         windows: PathBuf,
+        /// The run's first.
+        line: u64,
         table: PathBuf,
         key: String,
         problem: String,
@@ -54,6 +63,8 @@ pub struct TablePaths {
     pub kld: PathBuf,
     /// `.records/NAME`
     pub records: RecordFolder,
+    /// Held by who writes the tables: `.records/NAME.lock`
+    pub lock: PathBuf,
 }
 
 impl TablePaths {
@@ -70,8 +81,28 @@ impl TablePaths {
             noise: path.with_extension("noise.csv"),
             kld: path.with_extension("kld.csv"),
             records: RecordFolder::beside(path),
+            lock: lock(path, "lock"),
         }
     }
+
+    /// Removes what dead writers of these files left of them.
+    pub fn clean(&self) {
+        let record = self.records.path("");
+        for file in [&self.table, &self.lock, &record] {
+            files::clean(files::folder_of(file));
+        }
+    }
+
+    /// Held by who writes `NAME.noise.csv`.
+    pub fn noise_lock(&self) -> PathBuf {
+        lock(&self.table, "noise.lock")
+    }
+}
+
+fn lock(table: &Path, extension: &str) -> PathBuf {
+    let name = table.with_extension(extension);
+    let folder = table.with_file_name(".records");
+    folder.join(name.file_name().unwrap_or_default())
 }
 
 /// The results of one experiment, kept in step with its files. Rows are sorted
@@ -83,6 +114,9 @@ pub struct Tables {
     windows: Windows,
     timing: BTreeMap<String, TimingRow>,
     kld: BTreeMap<String, KldRow>,
+    /// Whether the file of windows was there.
+    has_windows: bool,
+    notes: Vec<String>,
 }
 
 impl Tables {
@@ -99,6 +133,8 @@ impl Tables {
             windows: Windows::new(),
             timing: BTreeMap::new(),
             kld: BTreeMap::new(),
+            has_windows: true,
+            notes: Vec::new(),
         }
     }
 
@@ -106,7 +142,8 @@ impl Tables {
     ///
     /// # Errors
     /// A missing table, a malformed file (with file and line), a row that could
-    /// not have been written, windows that do not sum up to their row.
+    /// not have been written, windows that do not sum up to their row, companions of
+    /// another table.
     pub fn load(dir: &Path, name: &str) -> Result<Self, ResultsError> {
         Self::read(TablePaths::new(dir, name))
     }
@@ -118,46 +155,132 @@ impl Tables {
 
     fn read(paths: TablePaths) -> Result<Self, ResultsError> {
         let mut t = Self::empty(paths);
-        let table = &t.paths.table;
-        for (line, row) in read_rows(table)? {
-            row.check()
-                .map_err(|problem| CsvError::malformed(table, line, problem))?;
-            if let Some(old) = t.rows.insert(row.key.clone(), row) {
-                let problem = format!("the key '{}' occurs twice", old.key);
-                return Err(CsvError::malformed(table, line, problem).into());
-            }
-        }
-        t.windows = read_windows(&t.paths.windows)?.unwrap_or_default();
-        // An interrupted save may leave windows whose row was not written yet;
-        // that run has no number and will be run again.
-        t.windows
-            .retain(|key, _| t.rows.get(key).is_some_and(|row| row.figures().is_some()));
-        for (key, windows) in &t.windows {
-            t.rows[key]
-                .check_windows(windows)
-                .map_err(|problem| ResultsError::Windows {
-                    windows: t.paths.windows.clone(),
-                    table: table.clone(),
-                    key: key.clone(),
-                    problem,
-                })?;
-        }
-        for line in csv_file::read_if_exists::<TimingRecord>(&t.paths.timing)?.unwrap_or_default() {
-            let (key, row) = line.record.into_row();
-            t.timing.insert(key, row);
-        }
-        for line in csv_file::read_if_exists::<KldRecord>(&t.paths.kld)?.unwrap_or_default() {
-            let row = KldRow::from_record(line.record)
-                .map_err(|problem| CsvError::malformed(&t.paths.kld, line.line, problem))?;
-            if let Some(old) = t.kld.insert(row.key.clone(), row) {
-                let problem = format!("the key '{}' occurs twice", old.key);
-                return Err(CsvError::malformed(&t.paths.kld, line.line, problem).into());
-            }
-        }
+        t.read_rows()?;
+        t.read_windows()?;
+        t.read_timing()?;
+        t.read_kld()?;
         Ok(t)
     }
 
-    /// [`load`](Self::load), or empty tables where there is no `dir/name.csv` yet.
+    fn read_rows(&mut self) -> Result<(), CsvError> {
+        let path = &self.paths.table;
+        let contents = csv_file::read::<ResultRecord>(path)?;
+        self.notes.extend(contents.note);
+        for Line { line, record } in contents.lines {
+            let malformed = |problem| CsvError::malformed(path, line, problem);
+            let row = record.into_row().map_err(malformed)?;
+            row.check().map_err(malformed)?;
+            insert(&mut self.rows, row.key.clone(), row).map_err(malformed)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a companion line by line; each is of a run of the table.
+    fn read_companion<T>(
+        path: &Path,
+        rows: &BTreeMap<String, ResultRow>,
+        notes: &mut Vec<String>,
+        mut each: impl FnMut(u64, &ResultRow, T) -> Result<(), String>,
+    ) -> Result<bool, CsvError>
+    where
+        T: Columns + DeserializeOwned + OfRun,
+    {
+        let Some(contents) = csv_file::read_if_exists::<T>(path)? else {
+            return Ok(false);
+        };
+        notes.extend(contents.note);
+        for Line { line, record } in contents.lines {
+            let key = record.key();
+            let result = match rows.get(key) {
+                Some(row) => each(line, row, record),
+                None => Err(format!(
+                    "the table has no run '{key}'; restore the files from one commit, or delete the \
+                     lines of runs that the table does not have"
+                )),
+            };
+            result.map_err(|problem| CsvError::malformed(path, line, problem))?;
+        }
+        Ok(true)
+    }
+
+    fn read_windows(&mut self) -> Result<(), ResultsError> {
+        let path = &self.paths.windows;
+        // With the first line of each run.
+        let mut read = BTreeMap::<String, (u64, Vec<WindowRow>)>::new();
+        self.has_windows = Self::read_companion(
+            path,
+            &self.rows,
+            &mut self.notes,
+            |line, _, record: WindowRecord| {
+                let (key, row) = record.into_row();
+                read.entry(key).or_insert((line, Vec::new())).1.push(row);
+                Ok(())
+            },
+        )?;
+        for (key, (line, windows)) in read {
+            let row = &self.rows[&key];
+            // An interrupted save may leave windows whose row was not written yet;
+            // that run has no number and will be run again.
+            if row.figures().is_none() {
+                continue;
+            }
+            row.check_all_of_windows(&windows)
+                .map_err(|problem| ResultsError::Windows {
+                    windows: path.clone(),
+                    line,
+                    table: self.paths.table.clone(),
+                    key: key.clone(),
+                    problem,
+                })?;
+            self.windows.insert(key, windows);
+        }
+        Ok(())
+    }
+
+    fn read_timing(&mut self) -> Result<(), CsvError> {
+        let Self {
+            paths,
+            rows,
+            timing,
+            notes,
+            ..
+        } = self;
+        let each = |_, _: &ResultRow, record: TimingRecord| {
+            let (key, row) = record.into_row();
+            row.check()?;
+            insert(timing, key, row)
+        };
+        Self::read_companion(&paths.timing, rows, notes, each).map(|_| ())
+    }
+
+    fn read_kld(&mut self) -> Result<(), CsvError> {
+        let Self {
+            paths,
+            rows,
+            kld,
+            notes,
+            ..
+        } = self;
+        let each = |_, of: &ResultRow, record: KldRecord| {
+            let row = KldRow::from_record(record)?;
+            row.check()?;
+            match of.figures() {
+                Some(figures) => row.check_with(of, figures)?,
+                // As with windows.
+                None if matches!(row.outcome, KldOutcome::Ok(_)) => return Ok(()),
+                None => {}
+            }
+            insert(kld, row.key.clone(), row)
+        };
+        Self::read_companion(&paths.kld, rows, notes, each).map(|_| ())
+    }
+
+    /// [`load`](Self::load), or empty tables where there is no `dir/name.csv` yet. The
+    /// tables are to be written again.
+    ///
+    /// # Errors
+    /// Those of [`load`](Self::load), and columns that only a newer pplx knows: what is
+    /// in them would be lost.
     pub fn load_or_new(dir: &Path, name: &str) -> Result<Self, ResultsError> {
         match Self::load(dir, name) {
             Err(ResultsError::Csv(CsvError::Read { source, .. }))
@@ -165,8 +288,17 @@ impl Tables {
             {
                 Ok(Self::new(dir, name))
             }
+            Ok(t) => match t.notes.first() {
+                None => Ok(t),
+                Some(note) => Err(ResultsError::Newer { note: note.clone() }),
+            },
             other => other,
         }
+    }
+
+    /// What was ignored of files that a newer pplx has written, one note a file.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Sets the row of a run, with its windows (none unless it ended well) and
@@ -184,7 +316,7 @@ impl Tables {
         row.check()
             .and_then(|()| match (row.figures(), windows.is_empty()) {
                 (None, true) => Ok(()),
-                _ => row.check_windows(&windows),
+                _ => row.check_all_of_windows(&windows),
             })
             .map_err(|problem| ResultsError::Row {
                 key: row.key.clone(),
@@ -249,6 +381,20 @@ impl Tables {
         self.windows.get(key).map_or(&[], Vec::as_slice)
     }
 
+    /// Why a run has no windows, for people.
+    pub(super) fn no_windows_because(&self, row: &ResultRow) -> String {
+        let path = self.paths.windows.display();
+        let why = match self.has_windows {
+            true => format!("{path} has none of this run"),
+            false => format!("there is no {path}"),
+        };
+        match row.provenance.engine.starts_with("pplx ") {
+            true => why,
+            // Nothing was lost, and nothing can be brought back.
+            false => format!("{why}; those of {} are not known", row.provenance.engine),
+        }
+    }
+
     /// All comparisons with a base, sorted by key.
     pub fn klds(&self) -> impl ExactSizeIterator<Item = &KldRow> {
         self.kld.values()
@@ -297,27 +443,28 @@ where
     Ok(csv_file::write_atomic(path, &bytes)?)
 }
 
-/// The rows of a table with their lines, in file order. Only their syntax is
-/// checked.
-pub(super) fn read_rows(path: &Path) -> Result<Vec<(u64, ResultRow)>, CsvError> {
-    csv_file::read::<ResultRecord>(path)?
-        .into_iter()
-        .map(|l| match l.record.into_row() {
-            Ok(row) => Ok((l.line, row)),
-            Err(problem) => Err(CsvError::malformed(path, l.line, problem)),
-        })
-        .collect()
+/// A line of a companion of the table.
+trait OfRun {
+    fn key(&self) -> &str;
 }
 
-/// The windows of each run, in file order; `None` where there is no such file.
-pub(super) fn read_windows(path: &Path) -> Result<Option<Windows>, CsvError> {
-    let Some(lines) = csv_file::read_if_exists::<WindowRecord>(path)? else {
-        return Ok(None);
-    };
-    let mut out = Windows::new();
-    for line in lines {
-        let (key, row) = line.record.into_row();
-        out.entry(key).or_default().push(row);
+macro_rules! of_run {
+    ($($record:ty),*) => { $(impl OfRun for $record {
+        fn key(&self) -> &str {
+            &self.key
+        }
+    })* };
+}
+
+of_run!(WindowRecord, TimingRecord, KldRecord);
+
+/// Adds what a file says of a run, once.
+fn insert<T>(map: &mut BTreeMap<String, T>, key: String, value: T) -> Result<(), String> {
+    match map.entry(key) {
+        Entry::Vacant(entry) => {
+            entry.insert(value);
+            Ok(())
+        }
+        Entry::Occupied(entry) => Err(format!("the key '{}' occurs twice", entry.key())),
     }
-    Ok(Some(out))
 }

@@ -1,18 +1,17 @@
 //! Measures what a residual is made of: one change at a time, then together.
 
-use std::collections::HashMap;
-
 use super::cache::ModelCache;
+use super::error::RunError;
+use super::inputs::Inputs;
 use super::measure::{Control, MeasureError, Measurement};
 use super::noise::apply;
 use super::rerun::{Base, Change, Rerun, RerunReporter};
-use super::sweep::{RunError, blank, status};
 use crate::eval::{Geometry, Mode};
 use crate::fetch::FetchOptions;
 use crate::plan::RunSpec;
 use crate::reference::TokenReference;
 use crate::results::noise::{Component, Shift, shift_of_means};
-use crate::results::{Attribution, Effect, Residual};
+use crate::results::{Attribution, Effect, NoFigures, Residual};
 use crate::stats::correlation;
 
 /// What is changed.
@@ -78,7 +77,7 @@ impl From<RunError> for AttributeError {
     fn from(e: RunError) -> Self {
         match e.is_interruption() {
             true => AttributeError::Interrupted,
-            false => AttributeError::Failed(status(&e)),
+            false => AttributeError::Failed(e.status()),
         }
     }
 }
@@ -98,13 +97,14 @@ impl Attribute<'_> {
     ) -> Result<Attribution, AttributeError> {
         let mut rerun = Rerun {
             spec,
-            cache: &mut ModelCache::new(&self.fetch.cache_dir),
+            cache: &mut ModelCache::new(self.fetch),
+            inputs: &Inputs::none(),
             n_threads: self.n_threads,
             control: self.control,
         };
         reporter.begin(n, of, spec, "as it is");
-        let mut provenance = blank(spec, &HashMap::new()).provenance;
-        let base = rerun.base(&mut provenance)?;
+        let base = rerun.base()?;
+        rerun.cache.note_trouble(reporter.transfers());
         let unchanged = rerun.measure(&base, Change::default(), reporter)?;
         let nll = match self.reference {
             None => None,
@@ -175,7 +175,8 @@ fn effect(
     reference: Option<&[Vec<f64>]>,
 ) -> Result<Effect, AttributeError> {
     let (a, b) = (&unchanged.scores, &changed.scores);
-    let delta = shift_of_means(a, b).ok_or(RunError::Measure(MeasureError::Empty))?;
+    let delta =
+        shift_of_means(a, b).ok_or(RunError::Measure(MeasureError::NoFigures(NoFigures::Empty)))?;
     let same = Shift::between(a, b);
     let residual = reference.filter(|_| same.is_some()).and_then(|reference| {
         let (a, b) = (by_window(unchanged), by_window(changed));

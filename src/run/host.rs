@@ -1,5 +1,6 @@
 //! What the operating system knows: time, memory, the machine's name.
 
+use std::fmt::Write;
 use std::time::{Duration, Instant, SystemTime};
 
 /// When something began, on both clocks.
@@ -20,9 +21,22 @@ impl Clock {
         self.start.elapsed()
     }
 
-    /// RFC 3339, in UTC, to the second.
+    /// RFC 3339, in UTC, to the second; empty where the system's clock is before
+    /// 1970 or after 9999, which that cannot tell.
     pub fn started_at(&self) -> String {
-        humantime::format_rfc3339_seconds(self.started_at).to_string()
+        // The formatter panics of the one and fails for the other.
+        if self.started_at < SystemTime::UNIX_EPOCH {
+            return String::new();
+        }
+        let mut text = String::new();
+        match write!(
+            text,
+            "{}",
+            humantime::format_rfc3339_seconds(self.started_at)
+        ) {
+            Ok(()) => text,
+            Err(_) => String::new(),
+        }
     }
 }
 
@@ -55,4 +69,31 @@ pub(super) fn host_name() -> String {
         .unwrap_or_default()
         .trim()
         .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_that_are_far_off_have_no_date() {
+        let at = |seconds: u64, before: bool| {
+            let by = Duration::from_secs(seconds);
+            let epoch = SystemTime::UNIX_EPOCH;
+            let started_at = match before {
+                true => epoch.checked_sub(by),
+                false => epoch.checked_add(by),
+            };
+            let clock = Clock {
+                started_at: started_at.unwrap(),
+                start: Instant::now(),
+            };
+            clock.started_at()
+        };
+        assert_eq!(at(0, false), "1970-01-01T00:00:00Z");
+        assert_eq!(at(253_402_300_799, false), "9999-12-31T23:59:59Z");
+        assert_eq!(at(253_402_300_800, false), "");
+        assert_eq!(at(1, true), "");
+        assert_eq!(at(5_000_000_000, true), "");
+    }
 }

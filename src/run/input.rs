@@ -1,8 +1,10 @@
 //! A model made ready for scoring.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::backend::cpu::CpuModel;
 use crate::backend::{BackendError, Device, Numerics, Variation};
@@ -17,21 +19,11 @@ pub enum InputError {
     Gguf(#[from] GgufError),
     #[error("{}: {error}", path.display())]
     Model { path: PathBuf, error: ModelError },
-    #[error("{}", of_vocabulary(path, error))]
-    Tokenizer {
-        path: PathBuf,
-        error: Arc<TokenizerError>,
-    },
+    /// It names the file itself.
+    #[error("{0}")]
+    Tokenizer(Arc<TokenizerError>),
     #[error(transparent)]
     Backend(#[from] BackendError),
-}
-
-/// Most of them name the file themselves.
-fn of_vocabulary(path: &Path, error: &TokenizerError) -> String {
-    match error.names_file() {
-        true => error.to_string(),
-        false => format!("{}: {error}", path.display()),
-    }
 }
 
 /// A model on its device, with its tokenizer.
@@ -43,6 +35,17 @@ pub struct LoadedModel {
     tokenizer: Result<Tokenizer, Arc<TokenizerError>>,
     /// Bytes of text that each token stands for; empty without a tokenizer.
     piece_bytes: Vec<u64>,
+    /// Of each file when it was opened.
+    written: Vec<Written>,
+}
+
+/// What every write to a file changes: its length or its time. `None` where the
+/// system does not tell.
+type Written = Option<(u64, SystemTime)>;
+
+fn written(file: &File) -> Written {
+    let meta = file.metadata().ok()?;
+    Some((meta.len(), meta.modified().ok()?))
 }
 
 impl LoadedModel {
@@ -57,6 +60,7 @@ impl LoadedModel {
         n_threads: usize,
     ) -> Result<Self, InputError> {
         let gguf = Arc::new(Gguf::open(path)?);
+        let written = gguf.files().map(written).collect();
         let tokenizer = Tokenizer::from_gguf(gguf.metadata(), options);
         let piece_bytes = match &tokenizer {
             Ok(t) => (0..t.vocab_size() as u32)
@@ -80,7 +84,17 @@ impl LoadedModel {
             model,
             tokenizer: tokenizer.map_err(Arc::new),
             piece_bytes,
+            written,
         })
+    }
+
+    /// The first file that was written to since it was opened. The weights are read
+    /// from it all the time.
+    pub fn written_to(&self) -> Option<&Path> {
+        let gguf = &self.model.gguf;
+        let mut files = gguf.paths().iter().zip(gguf.files()).zip(&self.written);
+        let found = files.find(|((_, file), then)| written(file) != **then);
+        found.map(|((path, _), _)| path.as_path())
     }
 
     /// The same model with other arithmetic; `open` makes it exact. What is for a
@@ -111,10 +125,8 @@ impl LoadedModel {
     /// # Errors
     /// Why the file's vocabulary cannot be used.
     pub fn tokenizer(&self) -> Result<&Tokenizer, InputError> {
-        self.tokenizer.as_ref().map_err(|e| InputError::Tokenizer {
-            path: self.path.clone(),
-            error: e.clone(),
-        })
+        let tokenizer = self.tokenizer.as_ref();
+        tokenizer.map_err(|e| InputError::Tokenizer(e.clone()))
     }
 
     /// Bytes of text that `ids` stand for; 0 where that is not known.

@@ -5,14 +5,15 @@ use std::time::Instant;
 
 use super::input::LoadedModel;
 use crate::backend::cuda::{CudaError, CudaModel, Precision, batch_windows};
-use crate::backend::{Device, Interrupt, LayerWindowModel, Numerics};
+use crate::backend::{Device, Interrupt, LayerWindowModel, Numerics, work};
 use crate::eval::{
     Base, BaseSink, CheckpointOptions, DeviceError, EvalError, Feed, Geometry, GeometryError,
     Layered, Limits, Moments, Pair, Progress, StoredBase, TokenKld, WindowPlan, WindowScore,
     save_base, score_against, score_layered,
 };
+use crate::model::Model;
 use crate::plan::Placement;
-use crate::results::{Figures, WindowRow};
+use crate::results::{Figures, NoFigures, WindowRow};
 
 /// What to measure, and how.
 #[derive(Clone, Copy, Debug)]
@@ -51,8 +52,10 @@ pub enum MeasureError {
     Cuda(#[from] CudaError),
     #[error(transparent)]
     Eval(#[from] EvalError),
-    #[error("nothing was scored")]
-    Empty,
+    #[error(transparent)]
+    NoFigures(#[from] NoFigures),
+    #[error("{} was written to while it was measured; run again when it is left alone", path.display())]
+    Changed { path: PathBuf },
 }
 
 /// How far a measurement is.
@@ -64,6 +67,10 @@ pub struct Observation<'a> {
     /// Windows that the pass has evaluated.
     pub windows_done: usize,
     pub windows: usize,
+    /// What the interrupt will have counted in all: see [`Interrupt::work`].
+    pub work: u64,
+    /// Tokens that a pass evaluates.
+    pub evaluated: usize,
     /// Of all tokens scored so far.
     pub moments: Moments,
     /// The windows that were just finished.
@@ -101,7 +108,7 @@ pub fn measure(
         loaded,
         tokens,
         settings,
-        control,
+        (control, &[(&loaded.model, 1)]),
         observe,
         |model, plan, feed, each| score_layered(model, tokens, plan, feed, means, each),
     )
@@ -133,7 +140,7 @@ pub fn measure_against(
     let means = (&control.interrupt, &control.checkpoints);
     let n_threads = loaded.cpu.n_threads();
     let mut klds = Vec::new();
-    let mut against = |base: Base, mut settings: Settings| {
+    let mut against = |base: Base, mut settings: Settings, heads: &[(&Model, u64)]| {
         if let Base::Stored(stored) = &base {
             let at_once = stored.windows_at_once();
             settings.batch = Some(settings.batch_for(loaded).min(at_once));
@@ -142,7 +149,7 @@ pub fn measure_against(
             loaded,
             tokens,
             settings,
-            control,
+            (control, heads),
             observe,
             |model, plan, feed, each| {
                 let pair = Pair {
@@ -157,11 +164,17 @@ pub fn measure_against(
         )
     };
     let measurement = match base {
-        BaseInput::Stored(stored) => against(Base::Stored(stored), settings)?,
-        BaseInput::Model { loaded, placement } => {
-            check_context(loaded, settings.geometry)?;
-            with_layers(loaded, placement, control, |base| {
-                against(Base::Model(base), settings)
+        BaseInput::Stored(stored) => {
+            against(Base::Stored(stored), settings, &[(&loaded.model, 2)])?
+        }
+        BaseInput::Model {
+            loaded: base,
+            placement,
+        } => {
+            check_context(base, settings.geometry)?;
+            let heads = [(&*loaded.model, 2), (&*base.model, 1)];
+            with_layers(base, placement, control, |base| {
+                against(Base::Model(base), settings, &heads)
             })?
         }
     };
@@ -186,7 +199,7 @@ pub fn measure_saving(
         loaded,
         tokens,
         settings,
-        control,
+        (control, &[(&loaded.model, 2)]),
         observe,
         |model, plan, feed, each| save_base(model, sink, tokens, (plan, feed), means, each),
     )
@@ -201,6 +214,15 @@ impl Settings {
         };
         self.batch.unwrap_or(chosen)
     }
+}
+
+/// What a model's layers, and its head so many times, count for a plan's windows.
+fn work_of(model: &Model, plan: &WindowPlan, heads: u64) -> u64 {
+    // The last token of a window predicts nothing.
+    let rows = plan.windows().iter().map(|w| w.len - 1).sum();
+    let layers = (0..model.n_layer()).map(|i| work(model.layer_elements(i), rows));
+    let head = &model.head.weight;
+    layers.sum::<u64>() + heads * work(head.n_in * head.n_out, plan.scored())
 }
 
 fn check_context(loaded: &LoadedModel, geometry: Geometry) -> Result<(), MeasureError> {
@@ -239,15 +261,22 @@ fn with_layers<T>(
         cuda = CudaModel::new(loaded.model.clone(), Precision::of(numerics)?, kernels)?;
         devices.push((Device::Cuda, &cuda));
     }
-    f(&Layered::new(devices, partition)?)
+    let result = f(&Layered::new(devices, partition)?)?;
+    match loaded.written_to() {
+        None => Ok(result),
+        Some(path) => Err(MeasureError::Changed {
+            path: path.to_owned(),
+        }),
+    }
 }
 
-/// Plans, lets `score` do the scoring, and sums up.
+/// Plans, lets `score` do the scoring, and sums up. The models that take part come
+/// with how often their heads are run.
 fn measure_by(
     loaded: &LoadedModel,
     tokens: &[u32],
     settings: Settings,
-    control: &Control,
+    (control, heads): (&Control, &[(&Model, u64)]),
     observe: &mut dyn FnMut(Observation),
     score: impl FnOnce(
         &Layered,
@@ -266,6 +295,10 @@ fn measure_by(
         batch: settings.batch_for(loaded),
     };
     let windows = plan.windows().len();
+    let work = heads
+        .iter()
+        .map(|&(m, heads)| work_of(m, &plan, heads))
+        .sum();
     let mut moments = Moments::default();
     let start = Instant::now();
     let scores = with_layers(loaded, settings.placement, control, |model| {
@@ -278,6 +311,8 @@ fn measure_by(
                 passes: p.passes,
                 windows_done: p.done,
                 windows,
+                work,
+                evaluated: plan.evaluated(),
                 moments,
                 new: p.new,
             });
@@ -295,7 +330,7 @@ fn measure_by(
         })
         .collect();
     Ok(Measurement {
-        figures: Figures::new(&moments, &rows).ok_or(MeasureError::Empty)?,
+        figures: Figures::new(&moments, &rows)?,
         scored: plan.scored(),
         evaluated: plan.evaluated(),
         seconds,

@@ -4,15 +4,23 @@
 mod against;
 mod attribute;
 mod cache;
+mod engine;
+mod error;
 mod host;
 mod input;
+mod inputs;
 mod measure;
 mod noise;
+mod ready;
+mod remarks;
 mod rerun;
+mod selection;
 mod sweep;
 
 pub use against::{AgainstError, check_same_text, check_stored};
 pub use attribute::{Attribute, AttributeError, Cause};
+pub use engine::{engine, version};
+pub use error::SweepError;
 pub use host::{Clock, memory, peak_rss_mib};
 pub use input::{InputError, LoadedModel, model_type};
 pub use measure::{
@@ -20,15 +28,7 @@ pub use measure::{
     measure_saving,
 };
 pub use noise::Calibrate;
+pub use remarks::remarks;
 pub use rerun::RerunReporter;
-pub use sweep::{Reporter, Summary, Sweep, SweepError};
-
-/// Name and version, as in result tables, and the GPU where one computes: it rounds
-/// in its own way.
-pub fn engine(gpu: Option<&str>) -> String {
-    let pplx = concat!("pplx ", env!("CARGO_PKG_VERSION"));
-    match gpu {
-        None => pplx.to_owned(),
-        Some(gpu) => format!("{pplx}, {gpu}"),
-    }
-}
+pub use selection::Selection;
+pub use sweep::{Reporter, Summary, Sweep};

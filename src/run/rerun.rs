@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use super::cache::ModelCache;
+use super::cache::{ModelCache, Wanted};
+use super::error::RunError;
+use super::inputs::Inputs;
 use super::measure::{Control, Measurement, Observation, Settings, measure};
-use super::sweep::{RunError, settings};
+use super::ready::Ready;
 use crate::backend::cpu::no_product;
 use crate::backend::{Device, Numerics, Variation};
 use crate::corpus::CorpusTokens;
@@ -28,7 +30,7 @@ pub trait RerunReporter {
 }
 
 /// What is not as the experiment has it; by default nothing.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
     pub numerics: Option<Numerics>,
     pub variation: Variation,
@@ -42,6 +44,7 @@ pub(super) struct Change {
 pub(super) struct Rerun<'a> {
     pub spec: &'a RunSpec,
     pub cache: &'a mut ModelCache,
+    pub inputs: &'a Inputs,
     pub n_threads: usize,
     pub control: &'a Control,
 }
@@ -50,6 +53,8 @@ pub(super) struct Rerun<'a> {
 pub(super) struct Base {
     pub settings: Settings,
     pub tokens: Arc<CorpusTokens>,
+    /// All that can move its figures.
+    pub provenance: Provenance,
     /// Windows that are evaluated together.
     pub batch: usize,
     /// The model's, whether it is used or not.
@@ -58,27 +63,36 @@ pub(super) struct Base {
     pub has_q8: bool,
 }
 
-impl Rerun<'_> {
-    /// Loads the run; fills in what becomes known of it.
-    pub fn base(&mut self, provenance: &mut Provenance) -> Result<Base, RunError> {
-        let arithmetic = (self.spec.numerics, Variation::default());
-        let model = (&*self.spec.model, arithmetic);
-        let (loaded, tokens) = self
-            .cache
-            .get(model, &self.spec.corpus.path, self.n_threads)?;
+impl<'a> Rerun<'a> {
+    /// Loads the run.
+    pub fn base(&mut self) -> Result<Base, RunError> {
+        let wanted = self.wanted(Change::default());
+        let (loaded, tokens) = self.cache.get(&wanted, self.inputs)?;
         let partition = self.spec.placement.partition(loaded.model.n_layer());
         let mut devices = partition.spans().iter().map(|span| span.device);
         if let Some(other) = devices.find(|&d| d != Device::Cpu) {
             return Err(RunError::NotVaried(other));
         }
         let types = loaded.model.gguf.tensors().iter().map(|t| t.ty);
+        let ready = Ready::new(self.spec, loaded, tokens, self.inputs)?;
         Ok(Base {
-            settings: settings(self.spec, loaded, &tokens, provenance)?,
-            tokens,
+            settings: ready.settings,
+            tokens: ready.tokens,
+            provenance: ready.provenance,
             batch: Feed::batch_for(self.spec.geometry.n_ctx, loaded.cpu.n_threads()),
             bos: loaded.tokenizer()?.bos(),
             has_q8: no_product(Numerics::Q8, types).is_none(),
         })
+    }
+
+    fn wanted(&self, change: Change) -> Wanted<'a> {
+        Wanted {
+            model: &self.spec.model,
+            corpus: &self.spec.corpus.path,
+            numerics: change.numerics.unwrap_or(self.spec.numerics),
+            variation: change.variation,
+            n_threads: self.n_threads,
+        }
     }
 
     /// Measures the run with `change`.
@@ -88,24 +102,18 @@ impl Rerun<'_> {
         change: Change,
         reporter: &mut dyn RerunReporter,
     ) -> Result<Measurement, RunError> {
-        let numerics = change.numerics.unwrap_or(self.spec.numerics);
-        let arithmetic = (numerics, change.variation);
-        let model = (&*self.spec.model, arithmetic);
-        let (loaded, _) = self
-            .cache
-            .get(model, &self.spec.corpus.path, self.n_threads)?;
+        let wanted = self.wanted(change);
+        let (loaded, _) = self.cache.get(&wanted, self.inputs)?;
         let settings = Settings {
             batch: change.batch,
             bos: change.bos.unwrap_or(base.settings.bos),
             geometry: change.geometry.unwrap_or(base.settings.geometry),
             ..base.settings
         };
-        Ok(measure(
-            loaded,
-            &base.tokens.ids,
-            settings,
-            self.control,
-            &mut |o| reporter.progress(&o),
-        )?)
+        let m = measure(loaded, &base.tokens.ids, settings, self.control, &mut |o| {
+            reporter.progress(&o)
+        })?;
+        self.inputs.check_model(wanted.model, &loaded.model.gguf)?;
+        Ok(m)
     }
 }

@@ -1,42 +1,31 @@
 //! Executes a plan, run after run, and keeps its tables up to date.
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use super::against::{AgainstError, check_same_text};
-use super::cache::Cache;
+use super::against::check_same_text;
+use super::cache::{Cache, ModelCache, Wanted};
+use super::error::{RunError, SweepError};
 use super::host::{Clock, host_name, peak_rss_mib};
-use super::input::{InputError, LoadedModel, model_type};
+use super::input::LoadedModel;
+use super::inputs::Inputs;
 use super::measure::{
-    BaseInput, Control, MeasureError, Measurement, Observation, Settings, measure, measure_against,
+    BaseInput, Control, Measurement, Observation, Settings, measure, measure_against,
 };
-use crate::backend::{Device, Variation};
-use crate::corpus::{CorpusError, CorpusTokens, ids_sha256};
-use crate::eval::EvalError;
-use crate::fetch::{
-    FetchError, FetchOptions, Progress, remembered_sha256, remembered_sha256_of_parts,
-};
-use crate::gguf::Gguf;
+use super::ready::{Ready, known_before, window_bos};
+use super::remarks::remarks;
+use super::selection::{Selection, check_foreign};
+use crate::backend::Variation;
+use crate::eval::TokenKld;
+use crate::fault::caught;
+use crate::fetch::{FetchOptions, Progress};
+use crate::files;
 use crate::plan::{BaseSpec, Plan, RunSpec};
 use crate::reference::References;
 use crate::results::{
-    CsvError, KldFigures, KldOutcome, KldRow, Outcome, Provenance, Record, RecordError, ResultRow,
-    ResultsError, Tables, TimingRow, WindowRow,
+    KldFigures, KldOutcome, KldRow, Outcome, Provenance, Record, ResultRow, TableLock, TablePaths,
+    Tables, TimingRow, Wait, WindowRow, arithmetic_of,
 };
-
-/// Why a sweep could not go on. What concerns one run only is in its row.
-#[derive(Debug, thiserror::Error)]
-pub enum SweepError {
-    #[error(transparent)]
-    Results(#[from] ResultsError),
-    #[error(transparent)]
-    Record(#[from] RecordError),
-    #[error(transparent)]
-    Reference(#[from] CsvError),
-    #[error(transparent)]
-    Fetch(#[from] FetchError),
-}
 
 /// Hears how a sweep goes.
 pub trait Reporter {
@@ -76,362 +65,379 @@ pub struct Sweep<'a> {
     pub batch: Option<usize>,
     /// Keep the rows that are finished.
     pub resume: bool,
+    /// Which runs to measure.
+    pub selection: &'a Selection,
+    /// Drop the rows of runs that the plan does not have.
+    pub prune: bool,
+    /// For how long to wait for another writer of the tables.
+    pub wait: Wait,
     pub control: &'a Control,
 }
 
-/// Why one run has no figures.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum RunError {
-    #[error(transparent)]
-    Input(#[from] InputError),
-    #[error(transparent)]
-    Corpus(#[from] CorpusError),
-    #[error(transparent)]
-    Measure(#[from] MeasureError),
-    #[error(transparent)]
-    Against(#[from] AgainstError),
-    #[error("the model asks for BOS, but its metadata names none")]
-    NoBos,
-    #[error("the arithmetic of {0} cannot be varied, that of the CPU can: take placement 'cpu'")]
-    NotVaried(Device),
+/// Why a run has no figures, and what is known of it all the same.
+struct Failed {
+    error: Box<RunError>,
+    known: Option<Box<Provenance>>,
 }
 
-impl RunError {
-    /// Whether Ctrl-C is why.
-    pub(super) fn is_interruption(&self) -> bool {
-        matches!(
-            self,
-            RunError::Measure(MeasureError::Eval(EvalError::Interrupted { .. }))
-        )
+impl From<RunError> for Failed {
+    fn from(error: RunError) -> Self {
+        Self {
+            error: Box::new(error),
+            known: None,
+        }
     }
 }
 
+/// What a run has come to.
+struct Measured {
+    row: ResultRow,
+    kld: Option<KldRow>,
+    windows: Vec<WindowRow>,
+    timing: TimingRow,
+    record: Record,
+}
+
 impl Sweep<'_> {
-    /// Executes all runs. Rows are written as runs finish; a run that fails
-    /// leaves a row that says why, and the others go on. An interrupt ends the
-    /// sweep: the rows of the runs that are left say that they did not run.
+    /// Executes the runs that are selected. A row is replaced when its run ends, and
+    /// the tables with it: a run that fails leaves a row that says why, and the
+    /// others go on. An interrupt ends the sweep; runs that are left keep the rows
+    /// that they had, or say that they did not run.
     ///
     /// # Errors
-    /// Tables or reference files that cannot be read or written.
+    /// Tables or reference files that cannot be read or written, another writer,
+    /// rows of runs that the plan does not have.
     pub fn run(&self, reporter: &mut dyn Reporter) -> Result<(Tables, Summary), SweepError> {
+        let selected = self.selection.of(self.plan)?;
+        let paths = TablePaths::new(self.results, &self.plan.name);
+        let _lock = TableLock::acquire(
+            &paths.table,
+            &paths.lock,
+            self.wait,
+            &mut |note| reporter.transfers().note(note),
+            &|| self.control.interrupt.is_raised(),
+        )?;
         let references = References::load(&self.plan.reference_files)?;
-        let hashes = hashes(self.plan, self.fetch, reporter.transfers())?;
-        let mut tables = match self.resume {
-            true => Tables::load_or_new(self.results, &self.plan.name)?,
-            false => Tables::new(self.results, &self.plan.name),
+        let mut tables = match Tables::load_or_new(self.results, &self.plan.name) {
+            Err(_) if self.prune => Tables::new(self.results, &self.plan.name),
+            tables => tables?,
         };
-        let blanks: Vec<ResultRow> = self.plan.runs.iter().map(|r| blank(r, &hashes)).collect();
-        tables.retain(|key| blanks.iter().any(|row| row.key == key));
-        let mut keep = Vec::with_capacity(blanks.len());
-        for (spec, row) in self.plan.runs.iter().zip(&blanks) {
-            let finished = tables.get(&row.key).filter(|old| is_result_of(old, row));
-            let kld = spec.base.as_ref().map(|b| blank_kld(row, b, &hashes));
-            let compared = match &kld {
-                Some(blank) => (tables.kld(&row.key)).is_some_and(|old| is_kld_of(old, blank)),
-                None => true,
-            };
-            let kept = finished.is_some() && compared;
-            keep.push(kept);
-            if !kept {
-                tables.put(row.clone(), Vec::new(), None)?;
-                tables.put_kld(&row.key, kld)?;
-            } else if kld.is_none() {
-                tables.put_kld(&row.key, None)?;
+        if self.prune {
+            self.drop_foreign(&mut tables)?;
+        } else if self.selection.is_all() {
+            let rows = tables.rows().filter(|row| row.outcome != Outcome::NotRun);
+            check_foreign(self.plan, &paths.table, rows.map(|row| row.key.as_str()))?;
+            tables.retain(|key| self.plan.runs.iter().any(|run| run.key == key));
+        }
+        if !self.prune {
+            self.check_comparisons(&selected, &tables)?;
+        }
+        files::clean(self.results);
+        files::clean(tables.paths().records.path_of_folder());
+        let inputs = Inputs::new(self.plan, self.fetch, reporter.transfers())?;
+        for run in &selected {
+            if tables.get(&run.key).is_none() {
+                let row = ended(run, known_before(run, &inputs), Outcome::NotRun);
+                tables.put(row, Vec::new(), None)?;
+                let kld = run.base.as_ref();
+                tables.put_kld(&run.key, kld.map(|base| blank_kld(run, base, &inputs)))?;
             }
         }
         // Rows that are kept follow the reference files as they are now.
         tables.update(|row| references.annotate(row));
         tables.save()?;
-        let records = tables.paths().records.clone();
-        let kept = blanks.iter().zip(&keep).filter(|(_, keep)| **keep);
-        records.keep_only(kept.map(|(row, _)| row.key.as_str()))?;
 
-        let of = blanks.len();
+        let of = selected.len();
         let mut summary = Summary::default();
-        let mut cache = Cache::new(&self.fetch.cache_dir);
-        for (i, (spec, mut row)) in self.plan.runs.iter().zip(blanks).enumerate() {
-            if keep[i] {
-                if let Some(old) = tables.get(&row.key) {
-                    reporter.kept(i + 1, of, old);
-                }
-                summary.kept += 1;
-                continue;
-            }
+        let mut cache = Cache::new(self.fetch);
+        for (i, run) in selected.into_iter().enumerate() {
             if self.control.interrupt.is_raised() {
                 summary.interrupted = true;
                 break;
             }
-            reporter.begin(i + 1, of, spec);
+            if self.resume && self.is_finished(run, &tables, &mut cache.run, &inputs) {
+                if let Some(row) = tables.get(&run.key) {
+                    reporter.kept(i + 1, of, row);
+                }
+                if run.base.is_none() {
+                    tables.put_kld(&run.key, None)?;
+                }
+                summary.kept += 1;
+                continue;
+            }
+            reporter.begin(i + 1, of, run);
             let clock = Clock::start();
-            let mut kld = spec.base.as_ref().map(|b| blank_kld(&row, b, &hashes));
-            let result = self.one(spec, (&mut row, &mut kld), &mut cache, reporter);
-            let (windows, timing) = match result {
-                Ok((measurement, record)) => {
+            // A panic is a fault of ours that must not cost the other runs.
+            let result = caught(|| self.one(run, &mut cache, &inputs, &clock, reporter));
+            let result = result.unwrap_or_else(|fault| {
+                cache = Cache::new(self.fetch);
+                Err(RunError::Internal(fault).into())
+            });
+            cache.note_trouble(reporter.transfers());
+            let row = match result {
+                Ok(mut m) => {
                     summary.measured += 1;
                     let failed = |k: &KldRow| matches!(k.outcome, KldOutcome::Failed(_));
-                    summary.uncompared += usize::from(kld.as_ref().is_some_and(failed));
-                    let timing = self.timing(&clock, &measurement, &cache);
-                    references.annotate(&mut row);
+                    summary.uncompared += usize::from(m.kld.as_ref().is_some_and(failed));
+                    references.annotate(&mut m.row);
                     // First, so that a row that is written has its record.
-                    records.save(&row.key, &record)?;
-                    (measurement.windows, Some(timing))
+                    tables.paths().records.save(&run.key, &m.record)?;
+                    tables.put_kld(&run.key, m.kld)?;
+                    tables.put(m.row.clone(), m.windows, Some(m.timing))?;
+                    m.row
                 }
-                Err(e) if e.is_interruption() => {
+                Err(Failed { error, .. }) if error.is_interruption() => {
                     summary.interrupted = true;
                     break;
                 }
-                Err(e) => {
+                Err(Failed { error, known }) => {
                     summary.failed += 1;
-                    row.outcome = Outcome::Failed(status(&e));
-                    (Vec::<WindowRow>::new(), None)
+                    let known = known.map_or_else(|| known_before(run, &inputs), |known| *known);
+                    let row = ended(run, known, Outcome::Failed(error.status()));
+                    self.drop_record(&tables, &run.key)?;
+                    let kld = run.base.as_ref();
+                    tables.put_kld(&run.key, kld.map(|base| blank_kld(run, base, &inputs)))?;
+                    tables.put(row.clone(), Vec::new(), None)?;
+                    row
                 }
             };
             reporter.end(&row, clock.elapsed());
-            tables.put_kld(&row.key, kld)?;
-            tables.put(row, windows, timing)?;
             tables.save()?;
         }
+        tables.save()?;
         Ok((tables, summary))
     }
 
-    /// Executes one run; fills in what becomes known of it on the way, its figures
-    /// at last.
+    /// Refuses to measure runs whose comparison with a base would be lost, since the
+    /// experiment names no base (any more).
+    fn check_comparisons(&self, runs: &[&RunSpec], tables: &Tables) -> Result<(), SweepError> {
+        let compared = |run: &&&RunSpec| {
+            let kld = tables.kld(&run.key).filter(|_| run.base.is_none());
+            kld.is_some_and(|kld| matches!(kld.outcome, KldOutcome::Ok(_)))
+        };
+        let mut lost = runs.iter().filter(compared);
+        match lost.next() {
+            None => Ok(()),
+            Some(run) => Err(SweepError::Foreign {
+                table: tables.paths().kld.clone(),
+                example: run.key.clone(),
+                count: 1 + lost.count(),
+            }),
+        }
+    }
+
+    /// Drops the rows of runs that the plan does not have, and their records.
+    fn drop_foreign(&self, tables: &mut Tables) -> Result<(), SweepError> {
+        let planned = |key: &str| self.plan.runs.iter().any(|run| run.key == key);
+        let keys: Vec<String> = tables.rows().map(|row| row.key.clone()).collect();
+        for key in keys.iter().filter(|key| !planned(key)) {
+            self.drop_record(tables, key)?;
+        }
+        tables.retain(planned);
+        Ok(())
+    }
+
+    /// Deletes the record of a row that is about to go.
+    fn drop_record(&self, tables: &Tables, key: &str) -> Result<(), SweepError> {
+        if let Some(row) = tables.get(key).filter(|row| row.figures().is_some()) {
+            tables.paths().records.remove(row)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the table has the figures of this very run.
+    fn is_finished(
+        &self,
+        run: &RunSpec,
+        tables: &Tables,
+        cache: &mut ModelCache,
+        inputs: &Inputs,
+    ) -> bool {
+        let Some(row) = tables.get(&run.key).filter(|row| row.figures().is_some()) else {
+            return false;
+        };
+        // What cannot be made ready fails again, and its row says why.
+        let ready = self.ready(run, cache, inputs);
+        let same = |(_, ready): &(_, Ready)| row.provenance.is_same_run(&ready.provenance);
+        if !ready.is_ok_and(|ready| same(&ready)) {
+            return false;
+        }
+        match (&run.base, tables.kld(&run.key)) {
+            (None, _) => true,
+            (Some(base), Some(old)) => is_kld_of(old, base, &row.provenance, inputs),
+            (Some(_), None) => false,
+        }
+    }
+
+    /// A run's model, and all that is known of the run before it is measured.
+    fn ready<'c>(
+        &self,
+        run: &RunSpec,
+        cache: &'c mut ModelCache,
+        inputs: &Inputs,
+    ) -> Result<(&'c LoadedModel, Ready), RunError> {
+        let wanted = Wanted {
+            model: &run.model,
+            corpus: &run.corpus.path,
+            numerics: run.numerics,
+            variation: Variation::default(),
+            n_threads: self.n_threads,
+        };
+        let (loaded, tokens) = cache.get(&wanted, inputs)?;
+        Ok((loaded, Ready::new(run, loaded, tokens, inputs)?))
+    }
+
+    /// Executes one run.
     fn one(
         &self,
-        spec: &RunSpec,
-        (row, kld): (&mut ResultRow, &mut Option<KldRow>),
+        run: &RunSpec,
         cache: &mut Cache,
+        inputs: &Inputs,
+        clock: &Clock,
         reporter: &mut dyn Reporter,
-    ) -> Result<(Measurement, Record), RunError> {
-        let Cache {
-            run: run_cache,
-            base: base_cache,
-        } = cache;
-        let (loaded, tokens) = run_cache.get(
-            (&spec.model, (spec.numerics, Variation::default())),
-            &spec.corpus.path,
-            self.n_threads,
-        )?;
-        let p = &mut row.provenance;
-        let settings = Settings {
-            batch: self.batch,
-            ..settings(spec, loaded, &tokens, p)?
-        };
-        let bos = settings.bos;
-        let mut progress = |o: Observation| reporter.progress(&o);
-        let compared = match (&spec.base, kld) {
-            (Some(base), Some(kld)) => {
-                kld.tokens_sha256.clone_from(&p.tokens_sha256);
-                let cache = base_cache.get(
-                    (&base.model, (base.numerics, Variation::default())),
-                    &spec.corpus.path,
-                    self.n_threads,
-                );
-                let compared = cache.and_then(|(base_model, base_tokens)| {
-                    let base_bos = window_bos(base_model, spec)?;
-                    check_same_text((&base_tokens.ids, base_bos), (&tokens.ids, bos))?;
-                    let input = BaseInput::Model {
-                        loaded: base_model,
-                        placement: base.placement,
-                    };
-                    let control = self.control;
-                    let m = measure_against(
-                        loaded,
-                        input,
-                        &tokens.ids,
-                        settings,
-                        control,
-                        &mut progress,
-                    );
-                    Ok(m?)
-                });
-                match compared {
-                    Ok((measurement, klds)) => {
-                        kld.outcome = match KldFigures::new(&klds) {
-                            Some(figures) => KldOutcome::Ok(Box::new((&figures).into())),
-                            None => KldOutcome::Failed("one token is too few".to_owned()),
-                        };
-                        Some(measurement)
-                    }
-                    Err(e) if is_of_run(&e) => return Err(e),
-                    // The base's matter, not the run's.
-                    Err(e) => {
-                        kld.outcome = KldOutcome::Failed(status(&e));
-                        None
-                    }
-                }
-            }
-            _ => None,
-        };
-        let measurement = match compared {
-            Some(measurement) => measurement,
-            None => measure(loaded, &tokens.ids, settings, self.control, &mut progress)?,
-        };
-        p.windows = Some(measurement.windows.len());
-        p.scored_tokens = Some(measurement.scored);
-        row.outcome = Outcome::Ok(measurement.figures.clone());
-        let tokenizer = loaded.tokenizer()?;
-        let record = Record::new(row, &measurement.scores, &tokens.ids, |id| {
-            tokenizer.piece(id)
-        });
-        Ok((measurement, record))
-    }
-
-    fn timing(&self, clock: &Clock, m: &Measurement, cache: &Cache) -> TimingRow {
-        let wall_s = clock.elapsed().as_secs_f64();
-        TimingRow {
-            wall_s,
-            tokens_per_s: m.evaluated as f64 / m.seconds,
-            peak_rss_mib: peak_rss_mib(),
-            threads: cache.run.n_threads(),
-            host: host_name(),
-            started_at: clock.started_at(),
-        }
-    }
-}
-
-/// SHA-256 of every model and corpus of the plan.
-pub(super) fn hashes(
-    plan: &Plan,
-    fetch: &FetchOptions,
-    progress: &dyn Progress,
-) -> Result<HashMap<PathBuf, String>, SweepError> {
-    let mut hashes = HashMap::new();
-    for run in &plan.runs {
-        let corpus = &run.corpus.path;
-        let base = run.base.as_ref().map(|base| &base.model.path);
-        for model in [&run.model.path].into_iter().chain(base) {
-            if hashes.contains_key(model) {
-                continue;
-            }
-            // A file that cannot be opened gets a row that says why.
-            let sha256 = match Gguf::open(model) {
-                Ok(gguf) => remembered_sha256_of_parts(gguf.paths(), fetch, progress)?,
-                Err(_) => remembered_sha256(model, fetch, progress)?,
-            };
-            hashes.insert(model.clone(), sha256);
-        }
-        if !hashes.contains_key(corpus) {
-            let sha256 = remembered_sha256(corpus, fetch, progress)?;
-            hashes.insert(corpus.clone(), sha256);
-        }
-    }
-    Ok(hashes)
-}
-
-/// How a run is measured; fills in what becomes known of it on the way.
-pub(super) fn settings(
-    spec: &RunSpec,
-    loaded: &LoadedModel,
-    tokens: &CorpusTokens,
-    p: &mut Provenance,
-) -> Result<Settings, RunError> {
-    p.model_type = model_type(&loaded.model.gguf);
-    p.architecture.clone_from(&loaded.model.architecture);
-    let partition = spec.placement.partition(loaded.model.n_layer());
-    p.layer_placement = partition.to_string();
-    p.tokens = Some(tokens.ids.len());
-    p.tokens_sha256 = ids_sha256(&tokens.ids);
-    let bos = window_bos(loaded, spec)?;
-    p.bos = Some(bos.is_some());
-    Ok(Settings {
-        geometry: spec.geometry,
-        limits: spec.limits,
-        bos,
-        placement: spec.placement,
-        batch: None,
-    })
-}
-
-/// What replaces the first token of each window.
-fn window_bos(loaded: &LoadedModel, spec: &RunSpec) -> Result<Option<u32>, RunError> {
-    let tokenizer = loaded.tokenizer()?;
-    match tokenizer.add_bos() && spec.geometry.mode.substitutes_bos() {
-        true => tokenizer.bos().map(Some).ok_or(RunError::NoBos),
-        false => Ok(None),
-    }
-}
-
-/// Whether what ended a comparison would have ended the run without a base, too.
-fn is_of_run(e: &RunError) -> bool {
-    match e {
-        RunError::Measure(MeasureError::Eval(e)) => !matches!(
-            e,
-            EvalError::Base(_) | EvalError::Vocabulary { .. } | EvalError::Stored(_)
-        ),
-        _ => false,
-    }
-}
-
-/// A failure in the words of the status column.
-pub(super) fn status(e: &RunError) -> String {
-    let text = match e {
-        RunError::Measure(MeasureError::Eval(EvalError::NotFinite {
-            window,
-            position,
-            stage,
-        })) => format!("not finite: {stage}, window {window}, position {position}"),
-        e => e.to_string(),
-    };
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// The row of a run that has not begun.
-pub(super) fn blank(run: &RunSpec, hashes: &HashMap<PathBuf, String>) -> ResultRow {
-    let hash = |path: &Path| hashes.get(path).cloned().unwrap_or_default();
-    ResultRow {
-        key: run.key.clone(),
-        provenance: Provenance {
-            model: run.model.name.clone(),
-            model_sha256: hash(&run.model.path),
-            model_type: String::new(),
-            architecture: String::new(),
-            corpus: run.corpus.name.clone(),
-            corpus_sha256: hash(&run.corpus.path),
-            tokens: None,
-            tokens_sha256: String::new(),
-            geometry: run.geometry,
-            bos: None,
-            parse_special: run.model.parse_special,
+    ) -> Result<Measured, Failed> {
+        let Cache { run: models, base } = cache;
+        let (loaded, ready) = self.ready(run, models, inputs)?;
+        let known = Provenance {
             windows: None,
             scored_tokens: None,
-            placement: run.placement.to_string(),
-            layer_placement: String::new(),
-            numerics: run.numerics.to_string(),
-            engine: super::engine(run.gpu.as_deref()),
-        },
-        outcome: Outcome::NotRun,
+            ..ready.provenance.clone()
+        };
+        let measured = self.measured(run, (loaded, ready), base, inputs, clock, reporter);
+        measured.map_err(|error| Failed {
+            error: Box::new(error),
+            known: Some(Box::new(known)),
+        })
+    }
+
+    /// Measures a run that is ready.
+    fn measured(
+        &self,
+        run: &RunSpec,
+        (loaded, ready): (&LoadedModel, Ready),
+        base_cache: &mut ModelCache,
+        inputs: &Inputs,
+        clock: &Clock,
+        reporter: &mut dyn Reporter,
+    ) -> Result<Measured, RunError> {
+        let settings = Settings {
+            batch: self.batch,
+            ..ready.settings
+        };
+        let ids = &ready.tokens.ids;
+        let mut progress = |o: Observation| reporter.progress(&o);
+        let mut kld = run.base.as_ref().map(|base| KldRow {
+            tokens_sha256: ready.provenance.tokens_sha256.clone(),
+            ..blank_kld(run, base, inputs)
+        });
+        let mut measurement = None;
+        if let (Some(base), Some(kld)) = (&run.base, &mut kld) {
+            let this = (loaded, &ready, settings);
+            match self.compared(run, base, this, base_cache, inputs, &mut progress) {
+                Ok((m, tokens)) => {
+                    kld.outcome = match KldFigures::new(&tokens) {
+                        Ok(figures) => KldOutcome::Ok(Box::new((&figures).into())),
+                        Err(e) => KldOutcome::Failed(e.to_string()),
+                    };
+                    measurement = Some(m);
+                }
+                Err(e) if e.is_of_run() => return Err(e),
+                // The base's matter, not the run's.
+                Err(e) => kld.outcome = KldOutcome::Failed(e.status()),
+            }
+        }
+        let m = match measurement {
+            Some(m) => m,
+            None => measure(loaded, ids, settings, self.control, &mut progress)?,
+        };
+        inputs.check_model(&run.model, &loaded.model.gguf)?;
+        let mut row = ended(run, ready.provenance, Outcome::Ok(m.figures.clone()));
+        row.note = remarks(loaded, ids, &settings).join("; ");
+        let tokenizer = loaded.tokenizer()?;
+        let record = Record::new(&row, &m.scores, ids, |id| tokenizer.piece(id));
+        let timing = timing(clock, &m, loaded.cpu.n_threads());
+        Ok(Measured {
+            row,
+            kld,
+            windows: m.windows,
+            timing,
+            record,
+        })
+    }
+
+    /// Measures a run beside its base.
+    fn compared(
+        &self,
+        run: &RunSpec,
+        base: &BaseSpec,
+        (loaded, ready, settings): (&LoadedModel, &Ready, Settings),
+        cache: &mut ModelCache,
+        inputs: &Inputs,
+        progress: &mut dyn FnMut(Observation),
+    ) -> Result<(Measurement, Vec<TokenKld>), RunError> {
+        let wanted = Wanted {
+            model: &base.model,
+            corpus: &run.corpus.path,
+            numerics: base.numerics,
+            variation: Variation::default(),
+            n_threads: self.n_threads,
+        };
+        let (base_model, base_tokens) = cache.get(&wanted, inputs)?;
+        let base_bos = window_bos(base_model, run)?;
+        let ids = &ready.tokens.ids;
+        check_same_text((&base_tokens.ids, base_bos), (ids, settings.bos))?;
+        let input = BaseInput::Model {
+            loaded: base_model,
+            placement: base.placement,
+        };
+        let m = measure_against(loaded, input, ids, settings, self.control, progress)?;
+        inputs.check_model(&base.model, &base_model.model.gguf)?;
+        Ok(m)
+    }
+}
+
+fn timing(clock: &Clock, m: &Measurement, threads: usize) -> TimingRow {
+    TimingRow {
+        wall_s: clock.elapsed().as_secs_f64(),
+        tokens_per_s: m.evaluated as f64 / m.seconds,
+        peak_rss_mib: peak_rss_mib(),
+        threads,
+        host: host_name(),
+        started_at: clock.started_at(),
+    }
+}
+
+/// The row of a run.
+fn ended(run: &RunSpec, provenance: Provenance, outcome: Outcome) -> ResultRow {
+    ResultRow {
+        key: run.key.clone(),
+        provenance,
+        outcome,
         ref_note: String::new(),
         note: String::new(),
     }
 }
 
 /// The row of a comparison that has not begun.
-fn blank_kld(row: &ResultRow, base: &BaseSpec, hashes: &HashMap<PathBuf, String>) -> KldRow {
+fn blank_kld(run: &RunSpec, base: &BaseSpec, inputs: &Inputs) -> KldRow {
+    let known = known_before(run, inputs);
     KldRow {
-        key: row.key.clone(),
+        key: run.key.clone(),
         base: base.key.clone(),
-        engine: row.provenance.engine.clone(),
-        model_sha256: row.provenance.model_sha256.clone(),
-        base_sha256: hashes.get(&base.model.path).cloned().unwrap_or_default(),
+        engine: known.engine,
+        model_sha256: known.model_sha256,
+        base_sha256: inputs.sha256(&base.model.path),
         tokens_sha256: String::new(),
         outcome: KldOutcome::NotRun,
     }
 }
 
-/// Whether `old` is a finished comparison of what `blank` is to compare.
-fn is_kld_of(old: &KldRow, blank: &KldRow) -> bool {
+/// Whether `old` is a finished comparison with `base` of the run that `run` is. Both
+/// read the same tokens with the same BOS, or could not be compared.
+fn is_kld_of(old: &KldRow, base: &BaseSpec, run: &Provenance, inputs: &Inputs) -> bool {
     matches!(old.outcome, KldOutcome::Ok(_))
-        && (&old.base, &old.engine) == (&blank.base, &blank.engine)
-        && (&old.model_sha256, &old.base_sha256) == (&blank.model_sha256, &blank.base_sha256)
-}
-
-/// Whether `old` is a finished row of the run whose blank row is `blank`: what
-/// is known before a run must be the same.
-fn is_result_of(old: &ResultRow, blank: &ResultRow) -> bool {
-    let (o, b) = (&old.provenance, &blank.provenance);
-    old.figures().is_some()
-        && (&o.model_sha256, &o.corpus_sha256) == (&b.model_sha256, &b.corpus_sha256)
-        && (o.geometry, o.parse_special) == (b.geometry, b.parse_special)
-        && (&o.placement, &o.numerics, &o.engine) == (&b.placement, &b.numerics, &b.engine)
+        && old.base == base.key
+        && arithmetic_of(&old.engine) == arithmetic_of(&run.engine)
+        && (&old.model_sha256, &old.tokens_sha256) == (&run.model_sha256, &run.tokens_sha256)
+        && old.base_sha256 == inputs.sha256(&base.model.path)
 }

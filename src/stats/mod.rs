@@ -14,4 +14,4 @@ pub use sign_flip::sign_flip_p;
 pub use spread::{
     Estimate, PERCENTILES, Summary, correlation, mean, percentile, root_mean_square, share,
 };
-pub use student::{Student, normal_p};
+pub use student::Student;

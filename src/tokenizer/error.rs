@@ -57,13 +57,3 @@ pub enum TokenizerError {
     #[error("internal error in the tokenizer: {0}")]
     Internal(String),
 }
-
-impl TokenizerError {
-    /// Whether the message begins with the file's name.
-    pub fn names_file(&self) -> bool {
-        !matches!(
-            self,
-            TokenizerError::NoToken { .. } | TokenizerError::Internal(_)
-        )
-    }
-}

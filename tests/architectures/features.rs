@@ -111,11 +111,11 @@ const CHANGES: &[(&str, &str, Change)] = &[
     }),
     ("phi3_longrope_short", "attention factor", NO_ATTN_FACTOR),
     ("phi3_longrope_short", "short factors", |t| {
-        t.without("rope_factors_short.weight")
+        t.edit("rope_factors_short.weight", |f| f.fill(1.0))
     }),
     ("phi3_longrope_long", "attention factor", NO_ATTN_FACTOR),
     ("phi3_longrope_long", "long factors", |t| {
-        t.without("rope_factors_long.weight")
+        t.edit("rope_factors_long.weight", |f| f.fill(1.0))
     }),
     ("phi3_longrope_long", "original context", |t| {
         t.set("rope.scaling.original_context_length", Value::U32(512))

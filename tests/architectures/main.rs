@@ -2,11 +2,14 @@
 
 #[path = "../support/cases/mod.rs"]
 mod cases;
+mod declarations;
 mod documentation;
 mod features;
 mod fixtures;
+mod golden;
 mod invariance;
 mod off;
+mod reference;
 mod refusals;
 mod relatives;
 #[path = "../support/mod.rs"]

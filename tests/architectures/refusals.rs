@@ -127,7 +127,7 @@ pub const REFUSALS: &[Refusal] = &[
         "an attention scale that llama.cpp would not apply",
         "llama",
         |t| t.set("attention.scale", Value::F32(0.5)),
-        "metadata key 'llama.attention.scale' is 0.5: only the usual 0.35355338 is known to this architecture",
+        "metadata key 'llama.attention.scale' is 0.5: architecture 'llama' has no such thing, so scoring it would leave something out",
     ),
     refusal(
         "half of the temperature tuning",
@@ -365,6 +365,48 @@ pub const REFUSALS: &[Refusal] = &[
         "rwkv7",
         |t| t.without("blk.1.time_mix_w0.weight"),
         "tensor 'blk.1.time_mix_w0.weight' is missing; the architecture needs it with the shape [128]",
+    ),
+    refusal(
+        "multi-token prediction: a layer that a key declares to be such a block",
+        "llama",
+        |t| count(t, "nextn_predict_layers", 1),
+        "metadata key 'llama.nextn_predict_layers' is 1: block 1 is none for multi-token prediction, since it has no tensor 'blk.1.nextn.eh_proj.weight'",
+    ),
+    refusal(
+        "what the architecture does not know: attention to what follows",
+        "qwen3",
+        |t| t.set("attention.causal", Value::Bool(false)),
+        "metadata key 'qwen3.attention.causal' is false: architecture 'qwen3' has no such thing, so scoring it would leave something out",
+    ),
+    refusal(
+        "what the architecture does not know: a sliding window",
+        "llama",
+        |t| count(t, "attention.sliding_window", 16),
+        "metadata key 'llama.attention.sliding_window' is 16: architecture 'llama' has no such thing, so scoring it would leave something out",
+    ),
+    refusal(
+        "experts: weights that the architecture makes otherwise",
+        "qwen3moe",
+        |t| t.set("expert_weights_norm", Value::Bool(false)),
+        "metadata key 'qwen3moe.expert_weights_norm' is false: the architecture knows true only",
+    ),
+    refusal(
+        "bias: lost in one layer",
+        "qwen2",
+        |t| t.without("blk.1.attn_q.bias"),
+        "tensor 'blk.1.attn_q.bias' is missing, while 'blk.0.attn_q.bias' is there: without it one layer would be computed differently from the others",
+    ),
+    refusal(
+        "bias: lost, where all models have one",
+        "gpt2",
+        |t| t.without("output_norm.bias"),
+        "tensor 'output_norm.bias' is missing; the architecture needs it with the shape [32]",
+    ),
+    refusal(
+        "head: lost, where no model ties it",
+        "gptneox",
+        |t| t.without("output.weight"),
+        "tensor 'output.weight' is missing; the architecture needs it with the shape [32, 56]",
     ),
     refusal(
         "multi-token prediction: blocks that no key declares",

@@ -66,6 +66,11 @@ fn figures_of_a_base_in_three_forms() {
         let stored = json(&project, &["--base", file, "--chunks", "9"]);
         assert!((mean_kld(&stored) - mean_kld(&exact)).abs() < off, "{file}");
         assert_eq!(stored["same_top"], exact["same_top"]);
+        // What a file cannot tell is said.
+        let text = kld(&project, &["--base", file, "--chunks", "9"]).good();
+        let note = "note: llama.cpp's format has no checksum";
+        assert_eq!(text.contains(note), file == "grid", "{text}");
+        assert_eq!(stored["note"].is_string(), file == "grid");
         // Without --chunks, what the base has.
         assert_eq!(json(&project, &["--base", file])["windows"], 12);
         let more = kld(&project, &["--base", file, "--chunks", "13"]).bad(2);
@@ -180,7 +185,7 @@ fn an_experiment_compares_with_its_base() {
         line.insert("status".to_owned(), "failed: so".to_owned());
         true
     });
-    let error = run(&["--resume"]).bad(1);
+    let error = run(&["--resume"]).bad(2);
     let want = "x.kld.csv:2: column 'kld' holds a number, but the status is 'failed: so'";
     assert!(error.contains(want), "{error}");
 }

@@ -2,12 +2,21 @@
 //! tests make: files, figures, messages and exit codes.
 
 mod arguments;
+mod cacheless;
+mod changed;
+#[cfg(unix)]
+mod endings;
+mod faults;
 mod inspect;
+mod kept;
 mod kld;
 mod noise;
 mod project;
+mod remarks;
 mod run;
 mod score;
 mod split;
 #[path = "../support/mod.rs"]
 mod support;
+mod tables;
+mod terminal;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use crate::support::tiny::{Tiny, text};
 
@@ -65,30 +65,36 @@ impl Project {
     }
 
     pub fn pplx_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
-        let output = self
-            .command(arguments)
-            .envs(variables.iter().copied())
-            .output();
-        ended(output.unwrap())
+        let mut command = self.command(arguments);
+        let output = command.envs(variables.iter().copied()).output().unwrap();
+        Ended {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
     }
 
     /// With `input` on its standard input, which is a pipe.
     pub fn pplx_fed(&self, arguments: &[&str], input: &str) -> Ended {
         let mut command = self.command(arguments);
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut pipe = child.stdin.take().unwrap();
-        std::thread::scope(|scope| {
+        let output = std::thread::scope(|scope| {
             // Whoever is refused does not read.
             scope.spawn(move || drop(pipe.write_all(input.as_bytes())));
-            ended(child.wait_with_output().unwrap())
-        })
+            child.wait_with_output().unwrap()
+        });
+        Ended {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    /// pplx in this project, not started yet.
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pplx"));
         command.current_dir(self.0.path()).args(arguments);
         // The tests' own variables are no settings of the program.
@@ -99,6 +105,23 @@ impl Project {
         // Nor is a GPU that this machine may have theirs.
         command.env("CUDA_VISIBLE_DEVICES", "");
         command
+    }
+
+    /// Names of the temporary files that are left anywhere in the project.
+    pub fn temporaries(&self) -> Vec<PathBuf> {
+        let mut folders = vec![self.path("")];
+        let mut found = Vec::new();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let entry = entry.unwrap();
+                if entry.file_type().unwrap().is_dir() {
+                    folders.push(entry.path());
+                } else if entry.file_name().to_string_lossy().starts_with(".pplx-") {
+                    found.push(entry.path());
+                }
+            }
+        }
+        found
     }
 
     pub fn lines(&self, path: &str) -> Vec<Line> {
@@ -124,14 +147,6 @@ impl Project {
             }
         }
         writer.flush().unwrap();
-    }
-}
-
-fn ended(output: Output) -> Ended {
-    Ended {
-        code: output.status.code(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
     }
 }
 

@@ -208,7 +208,7 @@ fn usage_errors() {
         ),
         (&["--bos", "--no-bos"], "cannot be used with"),
         (&["--tokens-file", "c/t.txt"], "cannot be used with"),
-        (&["--stride", "0"], "stride 0 would never move"),
+        (&["--stride", "0"], "'--stride <N>': must be at least 1"),
         (
             &["--stride", "33"],
             "stride 33 is larger than the context 32",
@@ -290,7 +290,7 @@ fn token_files_that_do_not_fit() {
         ids.map(|id| format!("{id}\n")).collect::<String>()
     };
     score(&ids(55)).good();
-    let error = score(&ids(56)).bad(1);
+    let error = score(&ids(56)).bad(2);
     assert!(
         error.contains("window 2, position 5: token id 56 is outside the model's vocabulary of 56"),
         "{error}"
@@ -335,7 +335,7 @@ fn placements() {
         ),
         (
             &["--device", "cpu", "--layers-per-window", "0", "--cycle"],
-            "--layers-per-window must be at least 1",
+            "'--layers-per-window <N>': must be at least 1",
         ),
         (
             &["--checkpoint-dir", "nowhere"],

@@ -10,6 +10,7 @@ use pplx::plan::{Machine, Placement, Resolution, Subject};
 
 use crate::cases;
 use crate::cuda_standin::{for_command, without_cuda};
+use crate::support::skip;
 use crate::support::tiny::{Tiny, text};
 
 struct Project(tempfile::TempDir);
@@ -200,6 +201,7 @@ fn a_broken_cache_is_mended() {
 fn without_a_driver() {
     // A machine with a real one has it where the system looks.
     if Path::new("/usr/lib/x86_64-linux-gnu/libcuda.so.1").exists() {
+        skip("no-gpu", "the driver is there");
         return;
     }
     let project = Project::new();

@@ -1,6 +1,7 @@
 //! The evaluator over the CPU backend, on models that the tests make.
 
 mod closed_form;
+mod contract;
 mod features;
 mod invariance;
 mod kld;

@@ -169,6 +169,13 @@ fn without_validator_and_hash_a_download_starts_anew() {
     }
 }
 
+/// What lies beside a part of `total` bytes whose beginning is there.
+fn note(url: &str, etag: &str, total: u64) -> String {
+    let (url, etag) = (sha256(url.as_bytes()), etag.replace('"', "\\\""));
+    let validator = format!("{{\"header\":\"etag\",\"value\":\"{etag}\"}}");
+    format!("{{\"url_sha256\":\"{url}\",\"validator\":{validator},\"total\":{total}}}")
+}
+
 #[test]
 fn a_complete_part_of_a_fetch_that_died_is_not_downloaded_again() {
     // The process died between the last byte and the rename.
@@ -177,11 +184,14 @@ fn a_complete_part_of_a_fetch_that_died_is_not_downloaded_again() {
     let server = file_server(body.clone(), "\"a\"");
     let place = Place::new();
     let sources = [server.url("/m.gguf")];
-    let work = place.options.cache_dir.join("partial").join(&hash);
+    let work = place.cache().join("partial").join(&hash);
     std::fs::create_dir_all(&work).unwrap();
     std::fs::write(work.join("0.part"), &body).unwrap();
-    let resume = format!("{{\"url\":\"{}\",\"validator\":\"\\\"a\\\"\"}}", sources[0]);
-    std::fs::write(work.join("0.resume.json"), resume).unwrap();
+    std::fs::write(
+        work.join("0.resume.json"),
+        note(&sources[0], "\"a\"", 100_000),
+    )
+    .unwrap();
     place.ensure(&sources, Some(&hash)).unwrap();
     assert_eq!(
         server.sent(),

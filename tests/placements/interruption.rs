@@ -86,7 +86,8 @@ fn ctrl_c_keeps_what_is_finished_and_leaves_nothing_else() {
     std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut stderr).unwrap();
     assert!(
         stderr.ends_with(
-            "pplx: interrupted with 1 of 2 runs finished; --resume measures the others\n"
+            "pplx: interrupted with 1 of 2 runs finished; the other rows are as they were; --resume \
+             measures what is missing\n"
         ),
         "{stderr}"
     );

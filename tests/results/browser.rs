@@ -2,23 +2,18 @@
 //! `/usr/bin/chromium`.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::report::two_tables;
+use crate::skip::skip;
 
 fn chromium() -> Option<PathBuf> {
     let path = std::env::var_os("PPLX_CHROMIUM").map_or("/usr/bin/chromium".into(), PathBuf::from);
     if path.exists() {
         return Some(path);
     }
-    // Not `eprintln!`, which `cargo test` hides for tests that pass.
-    let _ = writeln!(
-        std::io::stderr(),
-        "SKIPPED: no browser to open a report with: {} is missing",
-        path.display()
-    );
+    skip("chromium", format_args!("{} is missing", path.display()));
     None
 }
 

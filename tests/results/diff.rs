@@ -104,14 +104,98 @@ fn the_paired_test_sees_what_the_unpaired_one_cannot() {
     assert!(row["sigma"].as_f64().unwrap() < 0.1);
     json(&a, &b, &["--max-sigma", "7"], 0);
 
-    // Without the windows of one side the same change hides below the unpaired σ,
-    // and the output says that there was no paired test.
-    fs::remove_file(dir.path().join("b.windows.csv")).unwrap();
-    let d = json(&a, &b, &["--max-sigma", "3"], 0);
-    assert_eq!(d["rows"][0]["unpaired_because"], "no windows in B");
-    assert!(d["rows"][0]["paired_t"].is_null());
-    let (_, out, _) = diff(&a, &b, &[]);
-    assert!(out.contains("(no paired test: no windows in B)"), "{out}");
+    // Without the windows of one side the same change hides below the unpaired σ: a
+    // bound on it is not judged by that.
+    let windows = dir.path().join("b.windows.csv");
+    let text = fs::read_to_string(&windows).unwrap();
+    fs::remove_file(&windows).unwrap();
+    let not_measured = |a: &Path, b: &Path, why: &str| {
+        for bound in [["--max-sigma", "3"], ["--significance", "0.01"]] {
+            let d = json(a, b, &bound, 1);
+            let row = &d["rows"][0];
+            assert_eq!(row["verdict"], "not-measured");
+            let reason = row["reason"].as_str().unwrap();
+            assert!(
+                reason.starts_with("a bound on σ or p is for the paired test")
+                    && reason.contains(why),
+                "{reason} / {why}"
+            );
+            assert!(row["unpaired_because"].as_str().unwrap().contains(why));
+            assert!(row["paired_t"].is_null() && row["adjusted_p"].is_null());
+        }
+    };
+    not_measured(&a, &b, "no windows in B: there is no ");
+    not_measured(&b, &a, "no windows in A: there is no ");
+    // Nor where the file is there, without rows, or without a byte.
+    let header = text.lines().next().unwrap().to_owned() + "\n";
+    for rest in [header.as_str(), ""] {
+        fs::write(&windows, rest).unwrap();
+        not_measured(&a, &b, "b.windows.csv has none of this run");
+    }
+    // Other bounds, and none, are judged, and the basis is said.
+    json(&a, &b, &["--max-delta-pct", "1"], 0);
+    let (code, out, _) = diff(&a, &b, &[]);
+    assert!(
+        code == 0 && out.contains("(no paired test: no windows in B"),
+        "{out}"
+    );
+    assert_eq!(json(&a, &b, &[], 0)["rows"][0]["basis"], "unpaired");
+
+    // Another engine's row never had windows here.
+    let text = fs::read_to_string(&b).unwrap();
+    fs::write(&b, text.replace("pplx 0.1.0", "llama.cpp b1")).unwrap();
+    not_measured(&a, &b, "those of llama.cpp b1 are not known");
+}
+
+#[test]
+fn one_window_and_windows_that_move_alike() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = |base: f64| [("a", vec![vec![base, base + 0.5]])];
+    let a = write(dir.path(), "a", &one(2.0));
+    let b = write(dir.path(), "b", &one(2.001));
+    for bound in [["--max-sigma", "1e9"], ["--significance", "0.01"]] {
+        let d = json(&a, &b, &bound, 1);
+        let reason = d["rows"][0]["reason"].as_str().unwrap();
+        assert!(
+            reason.contains("1 window is too few for a paired test"),
+            "{reason}"
+        );
+    }
+    // No scatter: t is infinite, and no bound holds.
+    let same = |x: f64| [("a", vec![vec![x; 4]; 4])];
+    let a = write(dir.path(), "a", &same(2.0));
+    let b = write(dir.path(), "b", &same(2.25));
+    let d = json(&a, &b, &["--max-sigma", "1e9"], 1);
+    assert_eq!(d["rows"][0]["verdict"], "fail");
+    json(&a, &a, &["--max-sigma", "0", "--significance", "0.01"], 0);
+}
+
+/// Runs that lost their windows do not make others pass by their number.
+#[test]
+fn what_is_not_tested_does_not_count_in_adjusted_p() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = ["a", "b", "c", "d", "e", "f"];
+    let a = write(dir.path(), "a", &keys.map(|k| (k, nll(2.0, 0.0))));
+    let mut moved = keys.map(|k| (k, nll(2.0, 0.0)));
+    for (window, by) in moved[0].1.iter_mut().zip([0.004, 0.002, 0.005, 0.001]) {
+        window.iter_mut().for_each(|x| *x += by);
+    }
+    let b = write(dir.path(), "b", &moved);
+    let windows = dir.path().join("b.windows.csv");
+    let text = fs::read_to_string(&windows).unwrap();
+    let first = text
+        .lines()
+        .filter(|l| l.starts_with("a,") || l.starts_with("key"));
+    fs::write(
+        &windows,
+        first.map(|l| format!("{l}\n")).collect::<String>(),
+    )
+    .unwrap();
+    let d = json(&a, &b, &["--significance", "0.06"], 1);
+    let row = &d["rows"][0];
+    assert_eq!(row["verdict"], "fail");
+    assert_eq!(row["adjusted_p"], row["paired_p"]);
+    assert_eq!(d["not_measured"], 5);
 }
 
 #[test]
@@ -153,13 +237,10 @@ fn what_cannot_be_compared_is_not_measured() {
             "different tokens: cccc",
         ),
         (
-            |r| r.provenance.geometry = Geometry::llama_cpp(32),
+            |r| r.provenance.geometry = Geometry::sliding_window(32, Some(32), Some(29)),
             "different geometries: context 64",
         ),
-        (
-            |r| r.provenance.geometry = Geometry::teacher_forced(64),
-            "B",
-        ),
+        (|r| r.provenance.geometry = Geometry::teacher_forced(4), "B"),
         (
             |r| r.provenance.bos = Some(true),
             "different first tokens: no BOS in A, BOS in B",
@@ -197,13 +278,16 @@ fn other_counts_are_not_measured() {
         d["rows"][0]["reason"],
         "different window counts: 4 in A, 3 in B"
     );
-    let mut longer = nll(2.0, 0.0);
-    longer[3].push(2.0);
-    let c = write(dir.path(), "c", &[("a", longer)]);
+    // Blocks, the last of which is shorter on one side.
+    let blocks = |r: &mut ResultRow| r.provenance.geometry = Geometry::teacher_forced(4);
+    let mut shorter = nll(2.0, 0.0);
+    shorter[3].pop();
+    let c = write(dir.path(), "c", &[("a", shorter)]);
+    let a = write_with(dir.path(), "a", &[("a", nll(2.0, 0.0))], blocks);
     let d = json(&a, &c, &[], 1);
     assert_eq!(
         d["rows"][0]["reason"],
-        "different scored tokens: 12 in A, 13 in B"
+        "different scored tokens: 12 in A, 11 in B"
     );
 }
 
@@ -221,9 +305,9 @@ fn one_missing_row_is_enough() {
     assert_eq!((&d["passed"], &d["not_measured"]), (&1.into(), &1.into()));
 }
 
-/// Tables that another program wrote, or an editor.
+/// Tables that another program wrote, or an editor: no verdict.
 #[test]
-fn damaged_numbers_are_not_measured() {
+fn damaged_numbers_are_errors() {
     let dir = tempfile::tempdir().unwrap();
     let a = write(dir.path(), "a", &[("a", nll(2.0, 0.0))]);
     let good = fs::read_to_string(&a).unwrap();
@@ -233,33 +317,36 @@ fn damaged_numbers_are_not_measured() {
     let cases = [
         (
             good.replace(ppl, "NaN"),
-            "B: the status is ok, but 'ppl' is empty or not a finite number",
+            "b.csv:2: the status is ok, but 'ppl' is empty or not a finite number",
         ),
         (
             good.replace(ppl, "inf"),
-            "B: the status is ok, but 'ppl' is empty or not a finite number",
+            "b.csv:2: the status is ok, but 'ppl' is empty or not a finite number",
         ),
         (
             good.replace(ppl, ""),
-            "B: the status is ok, but 'ppl' is empty or not a finite number",
+            "b.csv:2: the status is ok, but 'ppl' is empty or not a finite number",
         ),
         (
             good.replace(ppl, "11.5"),
-            "B: 'ppl' is 11.5, but exp(mean_nll) is",
+            "b.csv:2: 'ppl' is 11.5, but exp(mean_nll) is",
         ),
-        (format!("{good}{row}\n"), "B has 2 such rows"),
-        (String::new(), "B has no such row"),
+        (
+            format!("{good}{row}\n"),
+            "b.csv:3: the key 'a' occurs twice",
+        ),
     ];
-    for (text, reason) in cases {
+    for (text, problem) in cases {
         fs::write(&b, text).unwrap();
-        let d = json(&a, &b, &["--max-delta-pct", "1e9", "--max-sigma", "1e9"], 1);
-        let row = &d["rows"][0];
-        assert_eq!(row["verdict"], "not-measured");
-        assert!(
-            row["reason"].as_str().unwrap().starts_with(reason),
-            "{row} / {reason}"
-        );
+        for sides in [[&a, &b], [&b, &a]] {
+            let (code, out, err) = diff(sides[0], sides[1], &["--max-delta-pct", "1e9"]);
+            assert_eq!((code, out.as_str()), (2, ""), "{err}");
+            assert!(err.contains(problem), "{err} / {problem}");
+        }
     }
+    fs::write(&b, "").unwrap();
+    let d = json(&a, &b, &[], 1);
+    assert_eq!(d["rows"][0]["reason"], "B has no such row");
     // Windows that belong to another table.
     fs::write(&b, &good).unwrap();
     write(dir.path(), "c", &[("a", nll(2.01, 0.0))]);
@@ -268,11 +355,10 @@ fn damaged_numbers_are_not_measured() {
         dir.path().join("b.windows.csv"),
     )
     .unwrap();
-    let d = json(&a, &b, &[], 1);
-    let reason = d["rows"][0]["reason"].as_str().unwrap();
+    let (code, _, err) = diff(&a, &b, &[]);
     assert!(
-        reason.starts_with("B: the windows sum to a mean NLL of"),
-        "{reason}"
+        code == 2 && err.contains("b.windows.csv:2: run 'a' does not agree with"),
+        "{err}"
     );
 }
 
@@ -390,9 +476,11 @@ fn formats_agree() {
     let mut reader = csv::Reader::from_reader(csv.as_bytes());
     let headers = reader.headers().unwrap().clone();
     let fields = d["rows"][0].as_object().unwrap();
+    // JSON names the schema once, and has two lists more.
+    let headers: Vec<&str> = headers.iter().filter(|h| *h != "schema").collect();
     assert_eq!(headers.len() + 2, fields.len(), "and two lists");
     for (record, row) in reader.records().zip(d["rows"].as_array().unwrap()) {
-        for (name, value) in headers.iter().zip(&record.unwrap()) {
+        for (&name, value) in headers.iter().zip(&record.unwrap()) {
             match &row[name] {
                 serde_json::Value::Null => assert_eq!(value, "", "{name}"),
                 serde_json::Value::String(s) => assert_eq!(value, s, "{name}"),

@@ -1,13 +1,13 @@
 //! What `pplx diff` makes of records, and what others can.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
 use pplx::results::{Record, TablePaths};
 
 use crate::diff::{diff, json};
+use crate::skip::skip;
 use crate::support::{nll, write, write_record};
 
 const KEY: &str = "m/c/64";
@@ -137,8 +137,8 @@ fn what_the_comparison_stands_on_is_said() {
     fs::remove_file(dir.path().join("b.windows.csv")).unwrap();
     let d = json(&a, &b, &[], 0);
     assert_eq!(d["rows"][0]["basis"], "unpaired");
-    // The p of the unpaired σ.
-    assert!(d["rows"][0]["adjusted_p"].as_f64().unwrap() > 0.9);
+    // The p of the unpaired σ is no test.
+    assert!(d["rows"][0]["adjusted_p"].is_null());
 }
 
 /// The reader that `docs/results.md` shows, as it stands there.
@@ -147,10 +147,7 @@ fn the_documented_reader_reads_it() {
     let python = std::env::var("PPLX_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let numpy = Command::new(&python).args(["-c", "import numpy"]).output();
     if !numpy.is_ok_and(|out| out.status.success()) {
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED: {python} with numpy is missing (PPLX_PYTHON names another)"
-        );
+        skip("python", format_args!("{python} has no numpy"));
         return;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -353,6 +353,44 @@ fn many_rows_are_folded_in_markdown_except_those_to_look_at() {
 }
 
 #[test]
+fn markdown_that_exceeds_a_comment_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys: Vec<String> = (0..600)
+        .map(|i| format!("a-long-name-of-a-run-{i}"))
+        .collect();
+    let table = |name: &str, n: usize| {
+        let runs: Vec<_> = keys[..n]
+            .iter()
+            .map(|k| (k.as_str(), nll(2.0, 0.0)))
+            .collect();
+        write(&dir.path().join(name), "results", &runs)
+    };
+    let (small, large) = (table("a", 30), table("b", 600));
+    for (table, is_large) in [(&small, false), (&large, true)] {
+        let args = [text(table), "--base", text(table)];
+        let (code, _, md, err) = report(dir.path(), &args);
+        let (_, diff, noted) = crate::diff::diff(table, table, &["--format", "markdown"]);
+        assert_eq!(code, 0);
+        for (md, err) in [(md, err), (diff, noted)] {
+            let says = format!("the Markdown has {} characters", md.chars().count());
+            assert_eq!(md.chars().count() > 65_536, is_large);
+            assert_eq!(
+                md.starts_with("> Cut where it is posted: "),
+                is_large,
+                "{err}"
+            );
+            assert_eq!(
+                err.contains("and a comment on GitHub holds 65536"),
+                is_large,
+                "{err}"
+            );
+            // The number in it is that of the text below it.
+            assert!(!md.contains(&says));
+        }
+    }
+}
+
+#[test]
 fn divergences_have_a_table_and_a_figure() {
     let dir = tempfile::tempdir().unwrap();
     let tokens: Vec<TokenKld> = (1..=1000)
@@ -375,7 +413,9 @@ fn divergences_have_a_table_and_a_figure() {
         ),
         ("c", KldOutcome::NotRun),
     ] {
-        let (row, windows) = finished(key, &nll(2.0, 0.01));
+        let scored: Vec<f64> = tokens.iter().map(|t| t.nll).collect();
+        let scored: Vec<Vec<f64>> = scored.chunks(250).map(<[f64]>::to_vec).collect();
+        let (row, windows) = finished(key, &scored);
         t.put(row, windows, None).unwrap();
         let row = KldRow {
             key: key.into(),

@@ -30,6 +30,21 @@ pub fn provenance() -> Provenance {
     }
 }
 
+/// A geometry whose windows have as many targets as these, for a corpus of so many
+/// tokens: sliding windows, or blocks if the last one is shorter.
+pub fn geometry_of(windows: &[Vec<f64>]) -> (Geometry, usize) {
+    let targets = windows.iter().map(Vec::len).max().unwrap_or(1);
+    let is_short = windows.last().is_some_and(|w| w.len() < targets);
+    let geometry = match is_short {
+        true => Geometry::teacher_forced(targets + 1),
+        false => {
+            let n_ctx = 64.max(2 * targets);
+            Geometry::sliding_window(n_ctx, Some(n_ctx), Some(n_ctx - targets))
+        }
+    };
+    (geometry, 5_000.max((windows.len() + 1) * geometry.n_ctx))
+}
+
 /// A finished run with these NLLs per token in its windows.
 pub fn finished(key: &str, windows: &[Vec<f64>]) -> (ResultRow, Vec<WindowRow>) {
     let rows: Vec<WindowRow> = windows
@@ -43,9 +58,12 @@ pub fn finished(key: &str, windows: &[Vec<f64>]) -> (ResultRow, Vec<WindowRow>) 
         })
         .collect();
     let tokens: Moments = windows.iter().flatten().copied().collect();
+    let (geometry, n_tokens) = geometry_of(windows);
     let row = ResultRow {
         key: key.into(),
         provenance: Provenance {
+            geometry,
+            tokens: Some(n_tokens),
             windows: Some(windows.len()),
             scored_tokens: Some(tokens.n as usize),
             ..provenance()

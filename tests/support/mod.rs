@@ -3,9 +3,9 @@
 #![allow(dead_code)]
 
 pub mod quantize;
+pub mod skip;
 pub mod tiny;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,15 +15,16 @@ use pplx::eval::{
     CheckpointOptions, EvalError, Feed, Layered, Limits, WindowPlan, WindowScore, score_layered,
 };
 use pplx::model::Model;
+pub use skip::skip;
 
-/// A file of the shared material (`../shared`, or `PPLX_SHARED`); says loudly
-/// that the test is skipped where it is missing.
+/// A file of the shared material (`../shared`, or `PPLX_SHARED`); where it is
+/// missing the test is skipped.
 pub fn shared(path: &str) -> Option<PathBuf> {
     let root = std::env::var_os("PPLX_SHARED").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared"),
         PathBuf::from,
     );
-    present(root.join(path))
+    present("shared", root.join(path))
 }
 
 /// A model file (in `models/`, or `PPLX_TEST_MODELS`).
@@ -32,15 +33,18 @@ pub fn model(name: &str) -> Option<PathBuf> {
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("models"),
         PathBuf::from,
     );
-    present(root.join(name))
+    let need = match name {
+        GEMMA3 => "gemma3",
+        _ => "smollm2",
+    };
+    present(need, root.join(name))
 }
 
-fn present(path: PathBuf) -> Option<PathBuf> {
+fn present(need: &str, path: PathBuf) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    // Not `eprintln!`, which `cargo test` hides for tests that pass.
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {} is missing", path.display());
+    skip(need, format_args!("{} is missing", path.display()));
     None
 }
 

@@ -1,8 +1,12 @@
 //! Corpora, id files and the token cache.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use pplx::corpus::{CorpusError, TokenCache, read_ids, tokenize_file, tokenize_reader, write_ids};
+use pplx::corpus::{
+    CorpusError, CorpusTokens, TokenCache, read_ids, tokenize_file, tokenize_reader,
+    tokenize_reader_until, write_ids,
+};
 use pplx::tokenizer::{Options, Tokenizer};
 use proptest::prelude::*;
 
@@ -76,6 +80,17 @@ fn what_is_no_id_is_named_by_its_line() {
     assert!(message("[1.5]").contains("JSON"));
 }
 
+/// [`TokenCache::tokenize`] where nothing stops it and the cache can be written.
+fn through(
+    cache: &TokenCache,
+    corpus: &Path,
+    tokenizer: &Tokenizer,
+    chunk_bytes: usize,
+) -> Result<CorpusTokens, CorpusError> {
+    let (never, mut writable) = (AtomicBool::new(false), |e| panic!("{e}"));
+    cache.tokenize(corpus, tokenizer, chunk_bytes, &never, &mut writable)
+}
+
 #[test]
 fn the_cache_gives_what_tokenizing_gives() {
     let folder = tempfile::tempdir().unwrap();
@@ -83,31 +98,31 @@ fn the_cache_gives_what_tokenizing_gives() {
     std::fs::write(&corpus, "hello world 2024\n").unwrap();
     let tokenizer = gpt2();
     let expected = tokenize_file(&corpus, &tokenizer, 4).unwrap();
-    let cache = TokenCache::new(folder.path().join("cache"));
+    let cache = TokenCache::new(Some(folder.path().join("cache")));
     let entries = || -> Vec<_> {
         let files = std::fs::read_dir(folder.path().join("cache")).unwrap();
         files.map(|f| f.unwrap().path()).collect()
     };
-    assert_eq!(cache.tokenize(&corpus, &tokenizer, 4).unwrap(), expected);
+    assert_eq!(through(&cache, &corpus, &tokenizer, 4).unwrap(), expected);
     let entry = &entries()[0];
     let written = std::fs::read(entry).unwrap();
     // What is read is the entry, if it is whole: here one with other ids in it.
-    assert_eq!(cache.tokenize(&corpus, &tokenizer, 4).unwrap(), expected);
+    assert_eq!(through(&cache, &corpus, &tokenizer, 4).unwrap(), expected);
 
     // Damaged anywhere, or cut short, it is made anew.
     for at in (0..written.len()).step_by(7).chain([written.len() - 1]) {
         let mut damaged = written.clone();
         damaged[at] ^= 1;
         std::fs::write(entry, &damaged).unwrap();
-        assert_eq!(cache.tokenize(&corpus, &tokenizer, 4).unwrap(), expected);
+        assert_eq!(through(&cache, &corpus, &tokenizer, 4).unwrap(), expected);
         assert_eq!(std::fs::read(entry).unwrap(), written);
         std::fs::write(entry, &written[..at]).unwrap();
-        assert_eq!(cache.tokenize(&corpus, &tokenizer, 4).unwrap(), expected);
+        assert_eq!(through(&cache, &corpus, &tokenizer, 4).unwrap(), expected);
     }
 
     // Another text or another tokenizer is another entry.
     std::fs::write(&corpus, "hello world 2025\n").unwrap();
-    let changed = cache.tokenize(&corpus, &tokenizer, 4).unwrap();
+    let changed = through(&cache, &corpus, &tokenizer, 4).unwrap();
     assert_ne!(changed.ids, expected.ids);
     let gguf = pair_vocab("gpt-2");
     let with_bos = Options {
@@ -115,7 +130,7 @@ fn the_cache_gives_what_tokenizing_gives() {
         ..Options::default()
     };
     let other = Tokenizer::from_gguf(gguf.metadata(), &with_bos).unwrap();
-    let begun = cache.tokenize(&corpus, &other, 4).unwrap();
+    let begun = through(&cache, &corpus, &other, 4).unwrap();
     assert_eq!(begun.ids[1..], changed.ids);
     assert_eq!(entries().len(), 3);
 }
@@ -126,8 +141,55 @@ fn the_cache_is_read() {
     let corpus = folder.path().join("corpus.txt");
     std::fs::write(&corpus, "hello world").unwrap();
     let tokenizer = gpt2();
-    let cache = TokenCache::new(folder.path().join("cache"));
-    cache.tokenize(&corpus, &tokenizer, 4).unwrap();
+    let cache = TokenCache::new(Some(folder.path().join("cache")));
+    through(&cache, &corpus, &tokenizer, 4).unwrap();
     // A chunk size that tokenizing refuses shows whether it happens.
-    assert!(cache.tokenize(&corpus, &tokenizer, 0).is_ok());
+    assert!(through(&cache, &corpus, &tokenizer, 0).is_ok());
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_costs_nothing_but_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = folder.path().join("corpus.txt");
+    std::fs::write(&corpus, "hello world 2024\n").unwrap();
+    let tokenizer = gpt2();
+    let expected = tokenize_file(&corpus, &tokenizer, 4).unwrap();
+    let never = AtomicBool::new(false);
+    for (cache, noted) in [(Some(corpus.join("no-folder")), 1), (None, 0)] {
+        let mut notes = 0;
+        let cache = TokenCache::new(cache);
+        let mut forgetful = |_| notes += 1;
+        let tokens = cache.tokenize(&corpus, &tokenizer, 4, &never, &mut forgetful);
+        assert_eq!(tokens.unwrap(), expected);
+        assert_eq!(notes, noted);
+    }
+}
+
+#[test]
+fn tokenizing_ends_when_it_is_interrupted() {
+    /// A text without end, which raises the flag after a while.
+    struct Endless<'a>(&'a AtomicBool, usize);
+    impl std::io::Read for Endless<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            self.1 += 1;
+            self.0.store(self.1 >= 100, Ordering::Relaxed);
+            assert!(self.1 <= 100, "it goes on");
+            buffer.fill(b' ');
+            buffer[0] = b'a';
+            Ok(buffer.len())
+        }
+    }
+    let raised = AtomicBool::new(false);
+    let mut text = Endless(&raised, 0);
+    let tokens = tokenize_reader_until(&mut text, Path::new("t"), &gpt2(), 64, &raised);
+    assert!(matches!(tokens, Err(CorpusError::Interrupted)));
+
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = folder.path().join("corpus.txt");
+    std::fs::write(&corpus, "hello").unwrap();
+    for cache in [None, Some(folder.path().join("cache"))] {
+        let tokens = TokenCache::new(cache).tokenize(&corpus, &gpt2(), 4, &raised, &mut |_| ());
+        assert!(matches!(tokens, Err(CorpusError::Interrupted)));
+    }
+    assert!(!folder.path().join("cache").exists());
 }

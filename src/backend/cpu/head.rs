@@ -12,7 +12,7 @@ use super::math::{self, LogSumExp};
 use super::norm;
 use super::scratch::room;
 use super::weights::{Source, Weight};
-use crate::backend::{BackendError, Interrupt, Target, TokenScore};
+use crate::backend::{BackendError, Interrupt, Target, TokenScore, work};
 use crate::model::Head;
 
 /// Vocabulary entries decoded at a time.
@@ -126,6 +126,7 @@ pub(super) fn logits(
                     }
                 },
             );
+        interrupt.worked(work(n * n_run, rows.len() / n));
     }
     Ok(out)
 }
@@ -169,6 +170,7 @@ pub(super) fn score_targets(
                     }
                 },
             );
+        interrupt.worked(work(n * n_run, targets.len()));
     }
     let score = |(lse, &own): (&LogSumExp, &f32)| TokenScore {
         nll: lse.value() - f64::from(own),

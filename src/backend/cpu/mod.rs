@@ -45,7 +45,7 @@ use self::scratch::Pool;
 use self::weights::{Shelves, Source};
 use super::{
     BackendError, Device, Hidden, Interrupt, LayerWindow, LayerWindowModel, Numerics, Stage,
-    Target, TokenScore, Variation,
+    Target, TokenScore, Variation, work,
 };
 use crate::gguf::BlockType;
 use crate::isa;
@@ -455,6 +455,7 @@ impl LayerWindow for CpuLayers<'_> {
                     true => needed_from,
                     false => 0,
                 };
+                let weights = model.layer_elements(i);
                 let run = |(sequence, (x, carried)): (usize, (&mut [f32], &mut [f32]))| {
                     // A layer of a large model may take a batch many seconds.
                     interrupt.check()?;
@@ -473,6 +474,7 @@ impl LayerWindow for CpuLayers<'_> {
                             }
                         };
                         s.clock.lap(Part::Rest);
+                        interrupt.worked(work(weights, x.len() / width));
                         finite
                     })
                 };

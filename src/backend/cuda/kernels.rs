@@ -3,7 +3,6 @@
 
 use std::ffi::CString;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::CudaError;
 use super::error::Version;
+use crate::files;
 
 /// The files of `kernels/`, in the order of the translation unit.
 const FILES: [(&str, &str); 10] = [
@@ -124,12 +124,7 @@ fn kept_at(cache: &Path, source: &str, target: &str) -> Result<PathBuf, CudaErro
 
 /// Writes a file in one step: other processes see all of it or nothing.
 fn keep(path: &Path, code: &[u8]) -> std::io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(code)?;
-    file.persist(path)?;
-    Ok(())
+    files::replace(path, |out| out.write_all(code))
 }
 
 /// A program that is destroyed in any case.

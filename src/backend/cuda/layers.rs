@@ -14,7 +14,7 @@ use super::upload::upload;
 use super::weights::Packer;
 use super::workspace::{Buffer, Workspace};
 use super::{CudaError, CudaModel};
-use crate::backend::{BackendError, Hidden, Interrupt, LayerWindow, Stage};
+use crate::backend::{BackendError, Hidden, Interrupt, LayerWindow, Stage, work};
 use crate::model::Model;
 
 /// Rows that are on the device together: as many whole sequences as that, but one
@@ -173,6 +173,8 @@ impl LayerWindow for CudaLayers<'_> {
         let (mut states, mut carried) = (&mut hidden.data[..], &mut hidden.carried[..]);
         let mut first_bad: Option<(usize, usize)> = None;
         let mut first_row = 0;
+        let layers = self.range.clone();
+        let weights: Vec<usize> = layers.map(|i| cuda.model.layer_elements(i)).collect();
         for range in chunks(&hidden.lens) {
             let lens = &hidden.lens[range];
             let n_rows: usize = lens.iter().sum();
@@ -201,6 +203,7 @@ impl LayerWindow for CudaLayers<'_> {
             let found = found.map(|(i, &row)| (i, first_row + row.unsigned_abs() as usize));
             first_bad = first_bad.into_iter().chain(found).min();
             first_row += n_rows;
+            interrupt.worked(weights.iter().map(|&w| work(w, n_rows)).sum());
         }
         match first_bad {
             None => Ok(()),

@@ -44,7 +44,7 @@ use self::weights::Packer;
 use self::workspace::Workspace;
 use super::{
     BackendError, Hidden, Interrupt, LayerWindow, LayerWindowModel, Numerics, Stage, Target,
-    TokenScore,
+    TokenScore, work,
 };
 use crate::isa::Isa;
 use crate::model::Model;
@@ -270,6 +270,7 @@ impl LayerWindowModel for CudaModel {
                 head.layout
                     .logits(place, (rows, n), vocab.clone(), interrupt)?,
             );
+            interrupt.worked(work(n_in * vocab.len(), n));
         }
         Ok(logits)
     }
@@ -300,6 +301,7 @@ impl LayerWindowModel for CudaModel {
             let Some(head) = &state.head else { break };
             let place = (&self.queue(), &workspace, head.weights.address());
             scores.extend(head.layout.score_targets(place, &rows, &ids, interrupt)?);
+            interrupt.worked(work(width * self.n_vocab(), targets.len()));
         }
         match scores.iter().position(|s| !s.nll.is_finite()) {
             None => Ok(scores),

@@ -74,6 +74,7 @@ fn cohere(
     has_rope: impl Fn(usize) -> bool,
     mut ffn: impl FnMut(&mut Context, usize) -> Result<(Mixer, f32), ModelError>,
 ) -> Result<Parts, ModelError> {
+    c.require_flag("use_parallel_residual", true)?;
     let widths = c.widths()?;
     let rope = c.rope(RopePairs::Adjacent, widths.head_dim)?;
     let mut layers = Vec::with_capacity(c.n_layer);
@@ -82,7 +83,7 @@ fn cohere(
         attention.heads.span = span;
         attention.rope = has_rope(i).then(|| rope.clone());
         // Command R+ norms query and key heads.
-        if c.tensors.has(&format!("blk.{i}.attn_q_norm.weight")) {
+        if c.tensors.offers(&format!("blk.{i}.attn_q_norm.weight")) {
             let eps = c.norm.1;
             let mut norm = |part: &str, n_head| {
                 let name = format!("blk.{i}.attn_{part}_norm");
@@ -108,7 +109,7 @@ fn cohere(
         }]));
     }
     let mut head = c.head()?;
-    head.scale = c.hp.float("logit_scale")?;
+    head.scale = c.hp.positive_float("logit_scale")?;
     Ok(Parts {
         embedding: c.embedding(1.0)?,
         layers,

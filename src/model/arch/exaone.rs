@@ -11,8 +11,12 @@ pub(super) fn exaone4(c: &mut Context) -> Result<Parts, ModelError> {
     const PERIOD: usize = 4;
     let (widths, n_ff) = (c.widths()?, c.n_ff()?);
     let rope = c.rope(RopePairs::Halves, widths.head_dim)?;
-    // As in llama.cpp, the other models see everything whatever their keys say.
+    // As in llama.cpp, the other models see everything whatever their keys say; the
+    // model says so.
     let has_windows = c.n_layer == LAYERS_32B;
+    if !has_windows {
+        c.unheeded_window = c.window()?;
+    }
     let window = c.window()?.unwrap_or(WINDOW);
     let spans = c.spans(has_windows.then_some(window), PERIOD)?;
     let mut layers = Vec::with_capacity(c.n_layer);

@@ -12,7 +12,7 @@ pub(super) fn falcon_h1(c: &mut Context) -> Result<Parts, ModelError> {
         let norm = c.norm(&format!("blk.{i}.attn_norm"))?;
         let attention = c.roped(i, &widths, &rope)?;
         let mut mamba = c.mamba2_without_norm(i)?;
-        if c.tensors.has(&format!("blk.{i}.ssm_norm.weight")) {
+        if c.tensors.offers(&format!("blk.{i}.ssm_norm.weight")) {
             mamba.norm = Some(c.mamba2_norm(i, &mamba)?);
         }
         let mixers = [Mixer::Attention(attention), Mixer::Mamba2(mamba)];

@@ -21,15 +21,20 @@ pub(super) fn gemma2(c: &mut Context) -> Result<Parts, ModelError> {
     const PERIOD: usize = 2;
     const WINDOW: usize = 4096;
     const LAYERS_27B: usize = 46;
+    const ATTENTION_CAP: f32 = 50.0;
+    const FINAL_CAP: f32 = 30.0;
     let widths = c.widths()?;
     let n_rot = c.n_rot(widths.head_dim)?;
     let (scaling, attn_factor, base) = (c.scaling()?, c.attn_factor()?, c.rope_base()?);
     let local_base = c.hp.optional_float("rope.freq_base_swa")?.unwrap_or(base);
     let rope = |base| Rope::new(RopePairs::Halves, n_rot, base, &scaling, None, attn_factor);
     let (global, local) = (rope(base), rope(local_base));
-    let window = c.hp.optional_count("attention.sliding_window")?;
-    let spans = c.spans(Some(window.unwrap_or(WINDOW)), PERIOD)?;
-    let softcap = c.hp.nonzero_float("attn_logit_softcapping")?;
+    let window = match c.hp.has("attention.sliding_window") {
+        true => c.window()?,
+        false => Some(WINDOW),
+    };
+    let spans = c.spans(window, PERIOD)?;
+    let softcap = softcap_of(c, "attn_logit_softcapping", ATTENTION_CAP)?;
     let layers = around_blocks(c, |c, i| {
         let mut attention = c.attention(i, &widths)?;
         let is_local = spans[i] != Span::All;
@@ -43,7 +48,19 @@ pub(super) fn gemma2(c: &mut Context) -> Result<Parts, ModelError> {
         scale_27b(c, LAYERS_27B, &mut attention);
         Ok(attention)
     })?;
-    parts(c, layers)
+    let final_cap = softcap_of(c, "final_logit_softcapping", FINAL_CAP)?;
+    let mut parts = parts(c, layers)?;
+    parts.head.softcap = final_cap;
+    Ok(parts)
+}
+
+/// The file's cap; 0 turns it off. The first files of Gemma 2 do not state theirs,
+/// which all models of the family share (llama.cpp's defaults).
+fn softcap_of(c: &Context, key: &str, default: f32) -> Result<Option<f32>, ModelError> {
+    match c.hp.has(key) {
+        true => c.hp.nonzero_float(key),
+        false => Ok(Some(default)),
+    }
 }
 
 /// QK norm, norms around each block, local layers with a sliding window and

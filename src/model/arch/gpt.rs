@@ -56,6 +56,7 @@ pub(super) fn gptneox(c: &mut Context) -> Result<Parts, ModelError> {
 /// Attention and FFN side by side; the large models norm attention's input
 /// apart.
 pub(super) fn falcon(c: &mut Context) -> Result<Parts, ModelError> {
+    c.require_flag("use_parallel_residual", true)?;
     let (widths, n_ff) = (c.widths()?, c.n_ff()?);
     let rope = c.rope(RopePairs::Halves, widths.head_dim)?;
     let mut layers = Vec::with_capacity(c.n_layer);
@@ -64,7 +65,7 @@ pub(super) fn falcon(c: &mut Context) -> Result<Parts, ModelError> {
         let ffn = Mixer::Ffn(c.ungated_ffn(i, n_ff, Activation::GeluTanh)?);
         let norm = c.norm(&format!("blk.{i}.attn_norm"))?;
         let second = format!("blk.{i}.attn_norm_2");
-        let attn_norm = match c.tensors.has(&format!("{second}.weight")) {
+        let attn_norm = match c.tensors.offers(&format!("{second}.weight")) {
             true => c.norm(&second)?,
             false => norm.clone(),
         };
@@ -98,6 +99,8 @@ pub(super) fn starcoder2(c: &mut Context) -> Result<Parts, ModelError> {
 /// A file without `ffn_norm` runs attention and FFN side by side, whatever its
 /// keys say.
 pub(super) fn stablelm(c: &mut Context) -> Result<Parts, ModelError> {
+    // Converters write it as they find it: sequential models have it set.
+    c.hp.bool("use_parallel_residual", true)?;
     let (widths, n_ff) = (c.widths()?, c.n_ff()?);
     let rope = c.rope(RopePairs::Halves, widths.head_dim)?;
     let mut layers = Vec::with_capacity(c.n_layer);
@@ -108,7 +111,7 @@ pub(super) fn stablelm(c: &mut Context) -> Result<Parts, ModelError> {
         let ffn = Mixer::Ffn(c.ffn(i, n_ff, Activation::Silu)?);
         let attn_norm = c.norm(&format!("blk.{i}.attn_norm"))?;
         let ffn_norm = format!("blk.{i}.ffn_norm");
-        let blocks = match c.tensors.has(&format!("{ffn_norm}.weight")) {
+        let blocks = match c.tensors.offers(&format!("{ffn_norm}.weight")) {
             true => vec![
                 block(Some(attn_norm), attention, None),
                 block(Some(c.norm(&ffn_norm)?), ffn, None),
@@ -127,7 +130,7 @@ pub(super) fn stablelm(c: &mut Context) -> Result<Parts, ModelError> {
 
 /// QK LayerNorm with a weight of its own for each head.
 fn norm_per_head(c: &mut Context, i: usize, w: &Widths) -> Result<Option<QkNorm>, ModelError> {
-    if !c.tensors.has(&format!("blk.{i}.attn_q_norm.weight")) {
+    if !c.tensors.offers(&format!("blk.{i}.attn_q_norm.weight")) {
         return Ok(None);
     }
     let eps = c.norm.1;

@@ -45,7 +45,6 @@ fn decoder(
     temperature: Option<Temperature>,
 ) -> Result<Parts, ModelError> {
     let (widths, n_ff) = (c.widths()?, c.n_ff()?);
-    refuse_scale(c, widths.head_dim)?;
     let has_experts = c.hp.optional_count("expert_count")?.unwrap_or(0) > 0;
     let layers = c.pre_norm_layers(
         "ffn_norm",
@@ -60,18 +59,4 @@ fn decoder(
         },
     )?;
     c.parts(layers)
-}
-
-/// llama.cpp does not read a scale here: a file that asks for another one than
-/// usual would be scored differently there, or differently from what it asks.
-fn refuse_scale(c: &Context, head_dim: usize) -> Result<(), ModelError> {
-    const KEY: &str = "attention.scale";
-    let usual = 1.0 / (head_dim as f32).sqrt();
-    match c.hp.nonzero_float(KEY)? {
-        Some(scale) if (scale - usual).abs() > 1e-6 * usual => {
-            let problem = format!("only the usual {usual} is known to this architecture");
-            Err(c.hp.bad(KEY, scale, problem))
-        }
-        _ => Ok(()),
-    }
 }

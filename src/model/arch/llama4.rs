@@ -26,6 +26,10 @@ pub(super) fn llama4(c: &mut Context) -> Result<Parts, ModelError> {
     let has_qk_norm = c.hp.count("expert_count")? != EXPERTS_WITHOUT_QK_NORM;
     let chunked = match c.hp.optional_count("attention.sliding_window")? {
         Some(0) => None,
+        Some(n) if n != CHUNK => {
+            let problem = format!("chunks of {CHUNK}, or 0 for none, are known");
+            return Err(c.hp.bad("attention.sliding_window", n, problem));
+        }
         _ => Some(c.hp.sliding_pattern(c.n_layer, PERIOD)?),
     };
     let qk_norm = Norm {

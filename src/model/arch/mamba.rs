@@ -61,7 +61,7 @@ impl Context<'_> {
         let both = t.linear(&name("in"), d, 2 * n_inner)?;
         let selected = t.linear(&name("x"), n_inner, rank + 2 * n_state)?;
 
-        let has_weights = t.has(&name("dt_norm.weight"));
+        let has_weights = t.offers(&name("dt_norm.weight"));
         let mut norm = |part: &str, width: usize| match has_weights {
             true => t.norm(&name(part), NormKind::Rms, (width, 1), eps),
             false => Ok(Norm {

@@ -30,7 +30,7 @@ pub(super) fn minicpm(c: &mut Context) -> Result<Parts, ModelError> {
             .optional_float("residual_scale")?
             .unwrap_or(residual_scale(c)),
         attention: None,
-        logits: c.hp.float("logit_scale")?,
+        logits: c.hp.positive_float("logit_scale")?,
     };
     let rope = phi::long_rope(c, RopePairs::Adjacent, head_dim)?;
     granite::scaled(c, &multipliers, Some(rope))

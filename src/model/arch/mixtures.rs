@@ -2,6 +2,7 @@
 //! ERNIE 4.5, GLM 4.5, Hunyuan, MiniMax M2.
 
 use super::moe::MoeRules;
+use super::mrope::Axes;
 use super::{Context, Parts};
 use crate::model::rope::RopePairs;
 use crate::model::{Activation, Gating, Mixer, ModelError};
@@ -31,10 +32,14 @@ pub(super) fn ernie4_5_moe(c: &mut Context) -> Result<Parts, ModelError> {
     c.parts(layers)
 }
 
-/// Biases, QK norm where the file has one, sigmoid routing.
+/// Biases, QK norm where the file has one, sigmoid routing. The models that see
+/// images deal pairs out to axes.
 pub(super) fn glm4moe(c: &mut Context) -> Result<Parts, ModelError> {
     let (widths, n_ff, n_ff_exp) = (c.widths()?, c.n_ff()?, c.n_ff_exp()?);
-    let rope = c.rope(RopePairs::Halves, widths.head_dim)?;
+    let mut rope = c.rope(RopePairs::Halves, widths.head_dim)?;
+    if c.has_mrope()? {
+        rope = c.with_axes(rope, Axes::Runs)?;
+    }
     let dense =
         c.hp.optional_count("leading_dense_block_count")?
             .unwrap_or(0);
@@ -45,7 +50,7 @@ pub(super) fn glm4moe(c: &mut Context) -> Result<Parts, ModelError> {
         "post_attention_norm",
         |c, i| {
             let mut attention = c.roped(i, &widths, &rope)?;
-            if c.tensors.has(&format!("blk.{i}.attn_q_norm.weight")) {
+            if c.tensors.offers(&format!("blk.{i}.attn_q_norm.weight")) {
                 attention.qk_norm = Some(c.qk_norm(i, &widths, false)?);
             }
             Ok(Mixer::Attention(attention))

@@ -5,6 +5,7 @@ mod apertus;
 mod bitnet;
 mod cohere;
 mod deci;
+mod declared;
 mod deepseek;
 mod dense;
 mod exaone;
@@ -23,6 +24,7 @@ mod minicpm;
 mod mixtures;
 mod moe;
 mod mrope;
+mod mtp;
 mod nemotron_h;
 mod olmo;
 mod openai;
@@ -43,8 +45,9 @@ use super::{
     NormKind, QkNorm, Residual, Span, Vector,
 };
 use crate::gguf::Gguf;
-use table::ARCHITECTURES;
+pub(super) use declared::number;
 pub use table::supported_architectures;
+use table::{ARCHITECTURES, BIASES, EITHER_NORM, LAYER_NORM, UNTIED, WHOLE_HEAD_ROPE};
 
 /// What an architecture's file makes of a checked GGUF file.
 struct Parts {
@@ -56,7 +59,7 @@ struct Parts {
 type Build = fn(&mut Context) -> Result<Parts, ModelError>;
 
 pub(super) fn build(gguf: Arc<Gguf>) -> Result<Model, ModelError> {
-    let hp = Hparams::new(&gguf)?;
+    let mut hp = Hparams::new(&gguf)?;
     let architecture = hp.architecture().to_owned();
     let Some((_, build)) = ARCHITECTURES.iter().find(|(name, _)| *name == architecture) else {
         return Err(ModelError::Architecture {
@@ -66,6 +69,7 @@ pub(super) fn build(gguf: Arc<Gguf>) -> Result<Model, ModelError> {
     };
     let n_embd = hp.count("embedding_length")?;
     let (n_layer, n_mtp) = n_layer(&hp, gguf.tensors().len())?;
+    hp.set_blocks(n_layer + n_mtp);
     let mut context = Context {
         n_embd,
         n_layer,
@@ -73,14 +77,17 @@ pub(super) fn build(gguf: Arc<Gguf>) -> Result<Model, ModelError> {
         n_vocab: n_vocab(&hp, &gguf, n_embd)?,
         norm: norm_kind(&hp)?,
         tensors: Tensors::new(&gguf),
+        unheeded_window: None,
         hp,
     };
-    // Blocks for multi-token prediction come after the layers that make the
-    // logits, and take no part in them.
-    context.tensors.ignore_layers(n_layer..n_layer + n_mtp);
+    let absent_mtp_blocks = context.leave_out_mtp(n_layer..n_layer + n_mtp)?;
     let parts = build(&mut context)?;
+    context.require_biases()?;
     let (n_ctx_train, n_vocab) = (context.n_ctx_train, context.n_vocab);
+    let unheeded_window = context.unheeded_window;
+    let unheeded = context.refuse_unheeded();
     context.tensors.finish(&architecture)?;
+    unheeded?;
     Ok(Model {
         architecture,
         n_embd,
@@ -89,22 +96,23 @@ pub(super) fn build(gguf: Arc<Gguf>) -> Result<Model, ModelError> {
         embedding: parts.embedding,
         layers: parts.layers,
         head: parts.head,
+        unheeded_window,
+        absent_mtp_blocks,
         gguf,
     })
 }
 
 /// Layers that make the logits, and blocks for multi-token prediction.
 fn n_layer(hp: &Hparams, n_tensors: usize) -> Result<(usize, usize), ModelError> {
-    const MTP: &str = "nextn_predict_layers";
     const ALL: &str = "block_count";
-    let (all, mtp) = (hp.count(ALL)?, hp.optional_count(MTP)?.unwrap_or(0));
+    let (all, mtp) = (hp.count(ALL)?, hp.optional_count(mtp::KEY)?.unwrap_or(0));
     // Every layer has tensors; lists as long as the layers must stay small.
     if all > n_tensors {
         return Err(hp.bad(ALL, all, format!("the file has {n_tensors} tensors")));
     }
     match all.checked_sub(mtp) {
         Some(n) if n > 0 => Ok((n, mtp)),
-        _ => Err(hp.bad(MTP, mtp, format!("the file has {all} blocks"))),
+        _ => Err(hp.bad(mtp::KEY, mtp, format!("the file has {all} blocks"))),
     }
 }
 
@@ -117,31 +125,36 @@ fn n_vocab(hp: &Hparams, gguf: &Gguf, n_embd: usize) -> Result<usize, ModelError
         });
     };
     let rows = info.dims.get(1).copied().unwrap_or(1);
-    let stated = match hp.optional_count("vocab_size")? {
-        Some(n) => Some(n as u64),
-        None => gguf
-            .metadata()
-            .strings("tokenizer.ggml.tokens")?
-            .map(|t| t.len() as u64),
-    };
-    if let Some(stated) = stated.filter(|&n| n != rows) {
+    let tokens = gguf.metadata().strings("tokenizer.ggml.tokens")?;
+    let stated = [hp.optional_count("vocab_size")?, tokens.map(<[_]>::len)];
+    let differs = |n: &usize| *n as u64 != rows;
+    if let Some(stated) = stated.into_iter().flatten().find(differs) {
         return Err(ModelError::Shape {
             name: "token_embd.weight".to_owned(),
-            expected: vec![n_embd, stated as usize],
+            expected: vec![n_embd, stated],
             found: info.dims.clone(),
         });
     }
     Ok(rows as usize)
 }
 
-/// Which norm the file's epsilon is for.
+/// The architecture's norm, with the file's epsilon for it.
 fn norm_kind(hp: &Hparams) -> Result<(NormKind, f32), ModelError> {
     const RMS: &str = "attention.layer_norm_rms_epsilon";
     const LAYER: &str = "attention.layer_norm_epsilon";
-    match (hp.optional_float(RMS)?, hp.optional_float(LAYER)?) {
-        (Some(eps), _) => Ok((NormKind::Rms, eps)),
-        (None, Some(eps)) => Ok((NormKind::Layer, eps)),
-        (None, None) => Ok((NormKind::Rms, hp.float(RMS)?)),
+    let architecture = hp.architecture();
+    let either = EITHER_NORM.contains(&architecture);
+    let is_layer = match either {
+        true => !hp.has(RMS) && hp.has(LAYER),
+        false => LAYER_NORM.contains(&architecture),
+    };
+    let (kind, key) = match is_layer {
+        true => (NormKind::Layer, LAYER),
+        false => (NormKind::Rms, RMS),
+    };
+    match hp.float(key)? {
+        eps if eps >= 0.0 && eps.is_finite() => Ok((kind, eps)),
+        eps => Err(hp.bad(key, eps, "a number of at least 0 is needed")),
     }
 }
 
@@ -155,6 +168,8 @@ struct Context<'a> {
     n_ctx_train: usize,
     n_vocab: usize,
     norm: (NormKind, f32),
+    /// See [`Model::unheeded_window`].
+    unheeded_window: Option<usize>,
 }
 
 /// Head counts and widths.
@@ -203,9 +218,28 @@ impl Context<'_> {
         })
     }
 
+    /// Refuses a file that has lost a bias which its architecture always has.
+    fn require_biases(&self) -> Result<(), ModelError> {
+        let is_ours = |(name, _): &&(&str, _)| *name == self.hp.architecture();
+        let biases = BIASES.iter().filter(is_ours).flat_map(|(_, b)| *b);
+        for part in biases {
+            if part.starts_with("output") || *part == "token_embd_norm" {
+                self.tensors.require_bias(part)?;
+                continue;
+            }
+            for i in 0..self.n_layer {
+                self.tensors.require_bias(&format!("blk.{i}.{part}"))?;
+            }
+        }
+        Ok(())
+    }
+
     /// The head without its norm.
     fn projection(&mut self) -> Result<Head, ModelError> {
-        let weight = match self.tensors.has("output.weight") {
+        // A file of an architecture that never ties its head has lost it.
+        let is_tied =
+            !UNTIED.contains(&self.hp.architecture()) && !self.tensors.has("output.weight");
+        let weight = match !is_tied {
             true => self
                 .tensors
                 .matrix("output.weight", self.n_embd, self.n_vocab)?,
@@ -273,6 +307,10 @@ impl Context<'_> {
             let problem = format!("an even number up to the head width {head_dim} is needed");
             return Err(self.hp.bad(KEY, n_rot, problem));
         }
+        if n_rot < head_dim && WHOLE_HEAD_ROPE.contains(&self.hp.architecture()) {
+            let problem = format!("the architecture rotates whole heads of {head_dim}");
+            return Err(self.hp.bad(KEY, n_rot, problem));
+        }
         Ok(n_rot)
     }
 
@@ -295,7 +333,11 @@ impl Context<'_> {
     }
 
     fn rope_base(&self) -> Result<f32, ModelError> {
-        Ok(self.hp.optional_float("rope.freq_base")?.unwrap_or(10000.0))
+        const KEY: &str = "rope.freq_base";
+        match self.hp.optional_float(KEY)?.unwrap_or(10000.0) {
+            base if base > 0.0 && base.is_finite() => Ok(base),
+            base => Err(self.hp.bad(KEY, base, "a positive number is needed")),
+        }
     }
 
     fn attn_factor(&self) -> Result<f32, ModelError> {
@@ -524,6 +566,17 @@ impl Context<'_> {
             k: norm("k", w.n_head_kv[i])?,
             after_rope: false,
         })
+    }
+
+    /// Refuses a file that states a bool other than what the architecture does.
+    fn require_flag(&self, key: &str, is: bool) -> Result<(), ModelError> {
+        match self.hp.bool(key, is)? {
+            said if said == is => Ok(()),
+            said => {
+                let problem = format!("the architecture knows {is} only");
+                Err(self.hp.bad(key, said, problem))
+            }
+        }
     }
 
     /// The sliding window, where the file has one.

@@ -77,6 +77,25 @@ impl Context<'_> {
             .unwrap_or(1.0))
     }
 
+    /// Refuses a file whose keys ask for other routing than the architecture does.
+    fn require_routing(&self, rules: &MoeRules) -> Result<(), ModelError> {
+        const GATING: &str = "expert_gating_func";
+        const SCALE: &str = "expert_weights_scale";
+        if self.gating(rules.gating)? != rules.gating {
+            let found = self.hp.optional_count(GATING)?.unwrap_or(0);
+            let problem = format!("the architecture knows {:?} only", rules.gating);
+            return Err(self.hp.bad(GATING, found, problem));
+        }
+        self.require_flag("expert_weights_norm", rules.normalize)?;
+        match self.hp.nonzero_float(SCALE)? {
+            Some(scale) if scale != rules.scale => {
+                let problem = format!("the architecture knows {} only", rules.scale);
+                Err(self.hp.bad(SCALE, scale, problem))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The experts of layer `i` with their router. There is no shared expert
     /// yet.
     pub(super) fn moe(&mut self, i: usize, rules: &MoeRules) -> Result<Moe, ModelError> {
@@ -87,6 +106,7 @@ impl Context<'_> {
             let problem = format!("the model has {n_expert} experts");
             return Err(self.hp.bad("expert_used_count", n_used, problem));
         }
+        self.require_routing(rules)?;
         let router = self
             .tensors
             .linear(&format!("blk.{i}.ffn_gate_inp"), d, n_expert)?;
@@ -95,7 +115,7 @@ impl Context<'_> {
             .optional_vector(&format!("blk.{i}.exp_probs_b.bias"), n_expert)?;
         let n_ff = rules.n_ff;
         let fused = format!("blk.{i}.ffn_gate_up_exps.weight");
-        let (gate, up) = if self.tensors.has(&fused) {
+        let (gate, up) = if rules.gated && self.tensors.has(&fused) {
             let both = self.tensors.stacked(&fused, d, 2 * n_ff, n_expert)?;
             let half = |first: usize| -> Vec<Linear> {
                 both.iter()
@@ -147,7 +167,7 @@ impl Context<'_> {
             .tensors
             .stacked(&format!("{name}.weight"), n_in, n_out, n)?;
         let bias = format!("{name}.bias");
-        let biases = match self.tensors.has(&bias) {
+        let biases = match self.tensors.offers(&bias) {
             true => Some(self.tensors.shaped(&bias, &[n_out, n])?),
             false => None,
         };
@@ -186,7 +206,7 @@ impl Context<'_> {
         let gate = format!("blk.{i}.ffn_gate_inp_shexp.weight");
         Ok(SharedExpert {
             ffn: self.ffn_named(&format!("blk.{i}.ffn"), "_shexp", n_ff, activation, true)?,
-            gate: match self.tensors.has(&gate) {
+            gate: match self.tensors.offers(&gate) {
                 true => Some(Linear::unbiased(self.tensors.matrix(
                     &gate,
                     self.n_embd,

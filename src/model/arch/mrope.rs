@@ -37,13 +37,7 @@ impl Context<'_> {
         Ok(rope.with_stilled(is_fourth))
     }
 
-    fn sections(&self) -> Result<Vec<usize>, ModelError> {
-        const AXES: usize = 4;
-        let sections = self.hp.per_layer(SECTIONS, AXES);
-        if sections.is_err() && self.hp.has(SECTIONS) {
-            let problem = format!("an array of {AXES} counts is needed");
-            return Err(self.hp.bad(SECTIONS, "not as expected", problem));
-        }
-        sections
+    fn sections(&self) -> Result<[usize; 4], ModelError> {
+        self.hp.array(SECTIONS)
     }
 }

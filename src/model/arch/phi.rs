@@ -5,8 +5,9 @@ use super::{Context, Parts};
 use crate::model::rope::{Rope, RopePairs, Scaling};
 use crate::model::{Activation, Ffn, Mixer, ModelError};
 
-/// llama.cpp ignores the file's sliding window, and so do we.
+/// llama.cpp ignores the file's sliding window, and so do we; the model says so.
 pub(super) fn phi3(c: &mut Context) -> Result<Parts, ModelError> {
+    c.unheeded_window = c.window()?;
     let (widths, n_ff) = (c.widths()?, c.n_ff()?);
     let rope = long_rope(c, RopePairs::Halves, widths.head_dim)?;
     let layers = c.pre_norm_layers(
@@ -19,6 +20,7 @@ pub(super) fn phi3(c: &mut Context) -> Result<Parts, ModelError> {
 
 /// Norms have biases, as has the head.
 pub(super) fn phimoe(c: &mut Context) -> Result<Parts, ModelError> {
+    c.unheeded_window = c.window()?;
     let (widths, n_ff) = (c.widths()?, c.n_ff()?);
     let rope = long_rope(c, RopePairs::Halves, widths.head_dim)?;
     let layers = c.pre_norm_layers(
@@ -42,6 +44,17 @@ pub(super) fn long_rope(
         c.tensors.optional_vector(&name, n_rot / 2)
     };
     let (short, long) = (factors("short")?, factors("long")?);
+    let is_declared = c.hp.optional_string("rope.scaling.type")? == Some("longrope");
+    for (factors, which) in [(&short, "short"), (&long, "long")] {
+        // One of the two alone would leave half of the contexts unscaled.
+        let is_asked_for = is_declared || short.is_some() || long.is_some();
+        if is_asked_for && factors.is_none() {
+            return Err(ModelError::MissingTensor {
+                name: format!("rope_factors_{which}.weight"),
+                expected: vec![n_rot / 2],
+            });
+        }
+    }
     let scaling = Scaling::read(&c.hp, c.n_ctx_train, true)?;
     let base = c.rope_base()?;
     let attn_factor = c.attn_factor()?;

@@ -2,6 +2,7 @@
 //! attention every few layers.
 
 use super::moe::MoeRules;
+use super::mrope::Axes;
 use super::{Context, Parts, Widths};
 use crate::model::rope::{Rope, RopePairs};
 use crate::model::{
@@ -29,7 +30,10 @@ fn build(
     ffn: impl Fn(&mut Context, usize) -> Result<Mixer, ModelError>,
 ) -> Result<Parts, ModelError> {
     let widths = c.widths()?;
-    let rope = c.rope(RopePairs::Halves, widths.head_dim)?;
+    let mut rope = c.rope(RopePairs::Halves, widths.head_dim)?;
+    if c.has_mrope()? {
+        rope = c.with_axes(rope, Axes::Turns)?;
+    }
     let recurrent = recurrent_layers(c)?;
     let layers = c.pre_norm_layers(
         "post_attention_norm",

@@ -161,8 +161,12 @@ fn time_mix_7(c: &mut Context, i: usize) -> Result<Rwkv7TimeMix, ModelError> {
     if i == 0 {
         // Files have this mix in the first layer too, whose values are those to
         // mix with: llama.cpp never reads it.
-        for part in ["v0", "v1", "v2"] {
-            t.ignore(&name(part));
+        for (part, shape) in [
+            ("v0.weight", &[d][..]),
+            ("v1.weight", &[d, n_value]),
+            ("v2.weight", &[n_value, d]),
+        ] {
+            t.leave_out(&name(part), shape)?;
         }
     }
     let mut low_rank = |part: &str, n: usize, inner, biased| -> Result<LowRank, ModelError> {

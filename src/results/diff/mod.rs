@@ -1,20 +1,20 @@
 //! The comparison of two result tables.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 
+use rayon::prelude::*;
 use serde::Serialize;
 
-use super::csv_file::CsvError;
 use super::gate::{Gate, Measured};
 use super::noise::{MaxDelta, NoiseFloor};
 use super::paired::{MovedWindow, Paired, moved_windows, paired};
-use super::record::{Record, RecordFolder};
+use super::record::Record;
 use super::row::{Figures, ResultRow, WindowRow, unpaired_sigma};
 use super::schema::status_text;
-use super::tables::{TablePaths, Windows, read_rows, read_windows};
+use super::tables::Tables;
 use super::tokens::TokenComparison;
-use crate::stats::{benjamini_hochberg, normal_p};
+use crate::stats::benjamini_hochberg;
 
 mod table;
 mod text;
@@ -22,62 +22,38 @@ mod text;
 /// Windows and tokens listed as those that moved most.
 const N_MOVED: usize = 10;
 
-/// A table as it is compared: what is wrong with single rows is part of the
-/// verdict, not an error.
-#[derive(Debug)]
-pub struct Side {
-    path: PathBuf,
-    rows: BTreeMap<String, Vec<ResultRow>>,
-    windows: Option<Windows>,
-    records: RecordFolder,
+/// The row of a run and its figures, if there are any.
+fn measured<'t>(
+    tables: &'t Tables,
+    key: &str,
+    side: &str,
+) -> Result<(&'t ResultRow, &'t Figures), String> {
+    let row = tables
+        .get(key)
+        .ok_or_else(|| format!("{side} has no such row"))?;
+    let figures = row
+        .figures()
+        .ok_or_else(|| format!("{side}: {}", status_text(&row.outcome)))?;
+    Ok((row, figures))
 }
 
-impl Side {
-    /// Reads the table at `path` and the `*.windows.csv` beside it, if there is one.
-    /// Records are read when their runs are compared.
-    ///
-    /// # Errors
-    /// An unreadable or malformed file, with file and line.
-    pub fn load(path: &Path) -> Result<Self, CsvError> {
-        let mut rows = BTreeMap::<String, Vec<ResultRow>>::new();
-        for (_, row) in read_rows(path)? {
-            rows.entry(row.key.clone()).or_default().push(row);
-        }
-        let paths = TablePaths::beside(path);
-        Ok(Side {
-            path: path.to_owned(),
-            rows,
-            windows: read_windows(&paths.windows)?,
-            records: paths.records,
-        })
+/// The windows of a run, or why there are none.
+fn windows<'t>(tables: &'t Tables, row: &ResultRow, side: &str) -> Result<&'t [WindowRow], String> {
+    match tables.windows(&row.key) {
+        [] => Err(format!(
+            "no windows in {side}: {}",
+            tables.no_windows_because(row)
+        )),
+        windows => Ok(windows),
     }
+}
 
-    /// The row of a run and its figures, if they are fit to be compared.
-    fn measured(&self, key: &str, side: &str) -> Result<(&ResultRow, &Figures), String> {
-        let row = match self.rows.get(key).map(Vec::as_slice) {
-            None | Some([]) => return Err(format!("{side} has no such row")),
-            Some([row]) => row,
-            Some(rows) => return Err(format!("{side} has {} such rows", rows.len())),
-        };
-        let figures = row
-            .figures()
-            .ok_or_else(|| format!("{side}: {}", status_text(&row.outcome)))?;
-        row.check()
-            .map_err(|problem| format!("{side}: {problem}"))?;
-        Ok((row, figures))
-    }
-
-    fn windows(&self, row: &ResultRow) -> Option<&[WindowRow]> {
-        self.windows.as_ref()?.get(&row.key).map(Vec::as_slice)
-    }
-
-    /// The record of a run, or why there is none that can be used.
-    fn record(&self, row: &ResultRow, side: &str) -> Result<Record, String> {
-        match self.records.load(row) {
-            Ok(Some(record)) => Ok(record),
-            Ok(None) => Err(format!("no record in {side}")),
-            Err(e) => Err(format!("the record in {side} is not used: {e}")),
-        }
+/// The record of a run, or why there is none that can be used.
+fn record(tables: &Tables, row: &ResultRow, side: &str) -> Result<Record, String> {
+    match tables.paths().records.load(row) {
+        Ok(Some(record)) => Ok(record),
+        Ok(None) => Err(format!("no record in {side}")),
+        Err(e) => Err(format!("the record in {side} is not used: {e}")),
     }
 }
 
@@ -138,23 +114,10 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// What [`Gate::max_sigma`] bounds: the paired t, which sees far smaller
-    /// changes, or the unpaired σ where there is no paired test. NaN where
-    /// neither can be told.
-    pub fn gate_sigma(&self) -> f64 {
-        match &self.paired {
-            Ok(p) => p.t(),
-            Err(_) => self.unpaired_sigma.unwrap_or(f64::NAN),
-        }
-    }
-
-    /// The two-sided p of the paired test, or that of the unpaired σ where there is
-    /// none.
+    /// The two-sided p of the paired test. Without one there is none, and the other
+    /// rows are adjusted for their own number.
     pub fn p(&self) -> Option<f64> {
-        match &self.paired {
-            Ok(p) => Some(p.p()),
-            Err(_) => self.unpaired_sigma.map(normal_p),
-        }
+        self.paired.as_ref().ok().map(Paired::p)
     }
 
     /// What the paired figures stand on.
@@ -163,13 +126,6 @@ impl Difference {
             (Err(_), _) => Basis::Unpaired,
             (Ok(_), Err(_)) => Basis::Windows,
             (Ok(_), Ok(_)) => Basis::Tokens,
-        }
-    }
-
-    fn gate_sigma_name(&self) -> &'static str {
-        match self.paired {
-            Ok(_) => "paired t",
-            Err(_) => "unpaired σ",
         }
     }
 }
@@ -209,22 +165,24 @@ pub struct Diff {
 }
 
 impl Diff {
-    /// Compares B with A, run by run; the noise floors are those of A's runs.
-    pub fn new(a: &Side, b: &Side, gate: Gate, noise: &NoiseFloor) -> Self {
-        let keys: BTreeSet<&String> = a.rows.keys().chain(b.rows.keys()).collect();
-        let mut compared: Vec<(&String, Result<Difference, String>)> = keys
-            .into_iter()
+    /// Compares B with A, run by run on all cores; the noise floors are those of A's
+    /// runs. Records are read when their runs are compared.
+    pub fn new(a: &Tables, b: &Tables, gate: Gate, noise: &NoiseFloor) -> Self {
+        let keys = a.rows().chain(b.rows()).map(|row| row.key.as_str());
+        let keys = Vec::from_iter(keys.collect::<BTreeSet<_>>());
+        let mut compared: Vec<(&str, Result<Difference, String>)> = keys
+            .into_par_iter()
             .map(|key| (key, compare(a, b, key)))
             .collect();
         adjust(compared.iter_mut().filter_map(|(_, d)| d.as_mut().ok()));
         let rows = compared.into_iter().map(|(key, difference)| {
-            let noise_floor = a.measured(key, "A").and_then(|(row, _)| noise.of(row));
+            let noise_floor = measured(a, key, "A").and_then(|(row, _)| noise.of(row));
             let (verdict, reason) = match &difference {
                 Err(reason) => (Verdict::NotMeasured, reason.clone()),
                 Ok(d) => judge(d, gate, &noise_floor),
             };
             DiffRow {
-                key: key.clone(),
+                key: key.to_owned(),
                 verdict,
                 reason,
                 noise_floor: noise_floor.ok(),
@@ -232,8 +190,8 @@ impl Diff {
             }
         });
         Diff {
-            a: a.path.clone(),
-            b: b.path.clone(),
+            a: a.paths().table.clone(),
+            b: b.paths().table.clone(),
             gate,
             rows: rows.collect(),
         }
@@ -258,10 +216,19 @@ impl Diff {
 
 /// The verdict on a difference, and the bounds that it breaks.
 fn judge(d: &Difference, gate: Gate, noise_floor: &Result<f64, String>) -> (Verdict, String) {
-    let blind = gate.max_sigma.is_some() && d.gate_sigma().is_nan();
-    if blind || (gate.significance.is_some() && d.adjusted_p.is_none()) {
-        let reason = "neither run has an error to judge σ by".to_owned();
-        return (Verdict::NotMeasured, reason);
+    // The unpaired σ sees some hundred times less: what it does not see is no pass.
+    let t = d.paired.as_ref().map_or(f64::NAN, Paired::t);
+    if gate.max_sigma.is_some() || gate.significance.is_some() {
+        let why = match &d.paired {
+            Err(why) => Some(why.as_str()),
+            Ok(_) if t.is_nan() => Some("its t is not a number"),
+            Ok(_) => None,
+        };
+        if let Some(why) = why {
+            let reason =
+                format!("a bound on σ or p is for the paired test, and there is none: {why}");
+            return (Verdict::NotMeasured, reason);
+        }
     }
     if let (Some(MaxDelta::Noise(_)), Err(why)) = (gate.max_delta, noise_floor) {
         return (Verdict::NotMeasured, why.clone());
@@ -271,8 +238,7 @@ fn judge(d: &Difference, gate: Gate, noise_floor: &Result<f64, String>) -> (Verd
         delta_ln_ppl: d.delta_ln_ppl,
         noise_floor,
         delta_pct: d.delta_pct,
-        sigma_name: d.gate_sigma_name(),
-        sigma: d.gate_sigma(),
+        t,
         adjusted_p: d.adjusted_p,
     };
     // What does not differ passes; a bound on ln PPL that is tighter than the floor
@@ -302,39 +268,26 @@ fn adjust<'d>(differences: impl Iterator<Item = &'d mut Difference>) {
     }
 }
 
-fn compare(a: &Side, b: &Side, key: &str) -> Result<Difference, String> {
-    let sides = (a.measured(key, "A"), b.measured(key, "B"));
-    let ((a_row, a_figures), (b_row, b_figures)) = match sides {
-        (Ok(a), Ok(b)) => (a, b),
-        (Err(e), Ok(_)) | (Ok(_), Err(e)) => return Err(e),
-        (Err(e), Err(f)) => return Err(format!("{e}; {f}")),
-    };
+fn compare(a: &Tables, b: &Tables, key: &str) -> Result<Difference, String> {
+    let sides = (measured(a, key, "A"), measured(b, key, "B"));
+    let ((a_row, a_figures), (b_row, b_figures)) = both(sides)?;
     same_measurement(a_row, b_row)?;
     let delta = b_figures.ppl - a_figures.ppl;
     let delta_pct = 100.0 * delta / a_figures.ppl;
-    let records = match (a.record(a_row, "A"), b.record(b_row, "B")) {
-        (Ok(a), Ok(b)) => Ok((a, b)),
-        (Err(e), Ok(_)) | (Ok(_), Err(e)) => Err(e),
+    let records = match (record(a, a_row, "A"), record(b, b_row, "B")) {
         (Err(e), Err(f)) if (&*e, &*f) == ("no record in A", "no record in B") => {
             Err("no records in A and B".to_owned())
         }
-        (Err(e), Err(f)) => Err(format!("{e}; {f}")),
+        records => both(records),
     };
     // Records know their windows, too.
     let of_records = records.as_ref().ok();
     let of_records = of_records.map(|(a, b)| (a.window_rows(), b.window_rows()));
-    let windows = match (a.windows(a_row), b.windows(b_row), &of_records) {
-        (Some(aw), Some(bw), _) => {
-            for (side, row, windows) in [("A", a_row, aw), ("B", b_row, bw)] {
-                row.check_windows(windows)
-                    .map_err(|problem| format!("{side}: {problem}"))?;
-            }
-            Ok((aw, bw))
+    let windows = match (windows(a, a_row, "A"), windows(b, b_row, "B"), &of_records) {
+        (Err(_), _, Some((aw, bw))) | (_, Err(_), Some((aw, bw))) => {
+            Ok((aw.as_slice(), bw.as_slice()))
         }
-        (_, _, Some((aw, bw))) => Ok((aw.as_slice(), bw.as_slice())),
-        (None, Some(_), None) => Err("no windows in A".to_owned()),
-        (Some(_), None, None) => Err("no windows in B".to_owned()),
-        (None, None, None) => Err("no windows in A and B".to_owned()),
+        (aw, bw, _) => both((aw, bw)),
     };
     let tokens = records.and_then(|(a, b)| TokenComparison::new(&a, &b, N_MOVED));
     let paired = windows.clone().and_then(|(a, b)| paired(a, b));
@@ -355,6 +308,15 @@ fn compare(a: &Side, b: &Side, key: &str) -> Result<Difference, String> {
         tokens,
         changed: changed(a_row, b_row),
     })
+}
+
+/// What both sides have, or why one has not.
+fn both<T>((a, b): (Result<T, String>, Result<T, String>)) -> Result<(T, T), String> {
+    match (a, b) {
+        (Ok(a), Ok(b)) => Ok((a, b)),
+        (Err(e), Ok(_)) | (Ok(_), Err(e)) => Err(e),
+        (Err(e), Err(f)) => Err(format!("{e}; {f}")),
+    }
 }
 
 /// Whether both rows scored the same targets after the same tokens.

@@ -2,15 +2,17 @@
 
 use std::io;
 
+use rayon::prelude::*;
 use serde::Serialize;
 
 use super::{Basis, Diff, DiffRow, Difference, Verdict};
-use crate::results::csv_file::{self, Columns};
+use crate::results::csv_file::{self, Column, Columns, Version};
 use crate::results::{Gate, MovedToken, MovedWindow};
 use crate::stats::{Estimate, PERCENTILES};
 
-/// Raised where a field changes its meaning or goes.
-const SCHEMA: u32 = 2;
+/// The major version, which JSON names, is raised where a field changes its meaning or
+/// goes; the minor one where one is added.
+const SCHEMA: Version = Version { major: 2, minor: 1 };
 
 /// Declares the record of a run: its fields are the columns, in this order.
 macro_rules! record {
@@ -20,7 +22,9 @@ macro_rules! record {
         struct $name<'a> { $($field: $ty,)* }
 
         impl Columns for $name<'_> {
-            const REQUIRED: &'static [&'static str] = &[$(stringify!($field)),*];
+            // It is never read back, so the types do not matter.
+            const COLUMNS: &'static [Column] = &[$(Column::of::<String>(stringify!($field))),*];
+            const SCHEMA: Option<Version> = Some(SCHEMA);
         }
     };
 }
@@ -220,7 +224,7 @@ impl Diff {
         }
         let not_measured = self.count(Verdict::NotMeasured);
         let json = Json {
-            schema: SCHEMA,
+            schema: SCHEMA.major,
             a: self.a.display().to_string(),
             b: self.b.display().to_string(),
             gate: self.gate,
@@ -230,7 +234,7 @@ impl Diff {
             failed: self.count(Verdict::Fail),
             below_noise_floor: self.count(Verdict::BelowNoiseFloor),
             not_measured,
-            rows: self.rows.iter().map(Row::new).collect(),
+            rows: self.rows.par_iter().map(Row::new).collect(),
         };
         Ok(serde_json::to_string_pretty(&json)? + "\n")
     }
@@ -241,19 +245,21 @@ impl Diff {
     /// # Errors
     /// None is expected; they are those of the writer.
     pub fn to_csv(&self) -> io::Result<Vec<u8>> {
-        csv_file::to_bytes(self.rows.iter().map(Record::new))
+        let records: Vec<Record> = self.rows.par_iter().map(Record::new).collect();
+        csv_file::to_bytes(records)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::csv_file::names;
 
     /// `docs/results.md` lists the columns as they are.
     #[test]
     fn every_column_is_documented() {
         let docs = include_str!("../../../docs/results.md");
         let words: Vec<&str> = docs.split_whitespace().collect();
-        assert!(words.join(" ").contains(&Record::REQUIRED.join(", ")));
+        assert!(words.join(" ").contains(&names::<Record>().join(", ")));
     }
 }

@@ -1,5 +1,7 @@
 //! A [`Diff`] as text and Markdown.
 
+use rayon::prelude::*;
+
 use super::{Diff, DiffRow, Difference, Verdict};
 use crate::results::markdown::{self, code};
 use crate::results::render::{delta_ln_ppl, one_line, percent, ppl, probability, signed, small};
@@ -57,26 +59,12 @@ impl Diff {
     /// For a terminal of 100 columns: a few lines a run, more with `details`.
     pub fn to_text(&self, details: bool) -> String {
         let mut out = format!("A  {}\nB  {}\n\n", self.a.display(), self.b.display());
-        for row in &self.rows {
-            out += &format!("{:<12}  {}\n", row.verdict.text(), one_line(&row.key));
-            let mut lines = row.difference.iter().flat_map(compact).collect::<Vec<_>>();
-            if let (Some(floor), Some(d)) = (row.noise_floor, &row.difference) {
-                lines.push(format!(
-                    "noise floor: |Δ ln PPL| {}, here {}",
-                    small(floor),
-                    signed(d.delta_ln_ppl, 6)
-                ));
-            }
-            if !row.reason.is_empty() {
-                lines.push(one_line(&row.reason));
-            }
-            if details {
-                lines.extend(row.difference.iter().flat_map(detailed));
-            }
-            for line in lines {
-                out += &format!("    {line}\n");
-            }
-        }
+        let blocks: Vec<String> = self
+            .rows
+            .par_iter()
+            .map(|row| block(row, details))
+            .collect();
+        out += &blocks.concat();
         if !self.rows.is_empty() {
             out.push('\n');
         }
@@ -94,7 +82,7 @@ impl Diff {
         if self.rows.is_empty() {
             return out;
         }
-        out + "\n" + &Self::markdown_table(&self.rows)
+        markdown::for_a_comment(out + "\n" + &Self::markdown_table(&self.rows))
     }
 
     /// Rows as a Markdown table.
@@ -143,6 +131,29 @@ impl Diff {
         }
         out
     }
+}
+
+/// What is said of a run.
+fn block(row: &DiffRow, details: bool) -> String {
+    let mut out = format!("{:<12}  {}\n", row.verdict.text(), one_line(&row.key));
+    let mut lines = row.difference.iter().flat_map(compact).collect::<Vec<_>>();
+    if let (Some(floor), Some(d)) = (row.noise_floor, &row.difference) {
+        lines.push(format!(
+            "noise floor: |Δ ln PPL| {}, here {}",
+            small(floor),
+            signed(d.delta_ln_ppl, 6)
+        ));
+    }
+    if !row.reason.is_empty() {
+        lines.push(one_line(&row.reason));
+    }
+    if details {
+        lines.extend(row.difference.iter().flat_map(detailed));
+    }
+    for line in lines {
+        out += &format!("    {line}\n");
+    }
+    out
 }
 
 /// What is said of every run.

@@ -1,8 +1,11 @@
 //! `NAME.noise.csv`: strict reading, the same bytes for the same figures.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{Calibration, Component, NoiseRow, RunNoise, Shift, Subject};
+use crate::results::ResultsError;
+use crate::results::consistency::check_sha256;
 use crate::results::csv_file::{self, CsvError};
 use crate::results::schema::NoiseRecord;
 
@@ -22,12 +25,39 @@ impl Calibration {
         lines.map(|lines| Self::of_lines(path, lines)).transpose()
     }
 
-    fn of_lines(path: &Path, lines: Vec<csv_file::Line<NoiseRecord>>) -> Result<Self, CsvError> {
+    /// [`load_if_exists`](Self::load_if_exists), to be written again.
+    ///
+    /// # Errors
+    /// Columns that only a newer pplx knows, too: what is in them would be lost.
+    pub fn load_to_extend(path: &Path) -> Result<Option<Self>, ResultsError> {
+        let found = Self::load_if_exists(path)?;
+        match found.as_ref().and_then(|c| c.note.clone()) {
+            None => Ok(found),
+            Some(note) => Err(ResultsError::Newer { note }),
+        }
+    }
+
+    fn of_lines(path: &Path, contents: csv_file::Contents<NoiseRecord>) -> Result<Self, CsvError> {
         let mut calibration = Self::new(path);
-        for csv_file::Line { line, record } in lines {
+        calibration.note = contents.note;
+        // The last line of each run, with the number of rows that it claims.
+        let mut claims = BTreeMap::new();
+        for csv_file::Line { line, record } in contents.lines {
+            claims.insert(record.key.clone(), (line, record.rows));
             calibration
                 .add(record)
                 .map_err(|problem| CsvError::malformed(path, line, problem))?;
+        }
+        for (key, (line, claimed)) in claims {
+            let rows = calibration.runs.get(&key).map_or(0, |run| run.rows.len());
+            // Tables of schema v1.0 claim nothing.
+            if let Some(claimed) = claimed.filter(|n| *n != rows) {
+                let problem = format!(
+                    "run '{key}' has {claimed} rows, {rows} are here; without the others its noise \
+                     floor is another"
+                );
+                return Err(CsvError::malformed(path, line, problem));
+            }
         }
         Ok(calibration)
     }
@@ -59,7 +89,7 @@ impl Calibration {
     pub fn save(&self) -> Result<(), CsvError> {
         let records = self.runs().flat_map(|(key, run)| {
             let rows = run.rows.iter();
-            rows.map(move |row| NoiseRecord::new(key, &run.subject, row))
+            rows.map(move |row| NoiseRecord::new(key, run, row))
         });
         let bytes = csv_file::to_bytes(records).map_err(|source| CsvError::Write {
             path: self.path.clone(),
@@ -70,7 +100,8 @@ impl Calibration {
 }
 
 impl NoiseRecord {
-    fn new(key: &str, subject: &Subject, row: &NoiseRow) -> Self {
+    fn new(key: &str, run: &RunNoise, row: &NoiseRow) -> Self {
+        let subject = &run.subject;
         NoiseRecord {
             key: key.to_owned(),
             component: row.component.name().to_owned(),
@@ -86,6 +117,7 @@ impl NoiseRecord {
             engine: subject.engine.clone(),
             model_sha256: subject.model_sha256.clone(),
             tokens_sha256: subject.tokens_sha256.clone(),
+            rows: Some(run.rows.len()),
         }
     }
 
@@ -112,6 +144,24 @@ impl NoiseRecord {
             max: self.max_delta_nll,
         };
         check(&shift)?;
+        for (column, sha) in [
+            ("model_sha256", &self.model_sha256),
+            ("tokens_sha256", &self.tokens_sha256),
+        ] {
+            check_sha256(column, sha)?;
+        }
+        if self.windows == 0 || self.scored_tokens < self.windows {
+            return Err(format!(
+                "{} windows have {} scored tokens",
+                self.windows, self.scored_tokens
+            ));
+        }
+        if self.se.is_some() != (self.windows > 1) {
+            return Err(format!(
+                "'se' is empty with one window and with no more, but here with {}",
+                self.windows
+            ));
+        }
         let subject = Subject {
             model_sha256: self.model_sha256,
             tokens_sha256: self.tokens_sha256,

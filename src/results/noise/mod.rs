@@ -119,6 +119,7 @@ impl RunNoise {
 pub struct Calibration {
     path: PathBuf,
     runs: BTreeMap<String, RunNoise>,
+    note: Option<String>,
 }
 
 impl Calibration {
@@ -127,12 +128,23 @@ impl Calibration {
         Self {
             path: path.to_owned(),
             runs: BTreeMap::new(),
+            note: None,
         }
     }
 
     /// Sets what is known of a run.
     pub fn put(&mut self, key: &str, run: RunNoise) {
         self.runs.insert(key.to_owned(), run);
+    }
+
+    /// What is known of a run.
+    pub fn run(&self, key: &str) -> Option<&RunNoise> {
+        self.runs.get(key)
+    }
+
+    /// Drops the runs whose key `keep` refuses.
+    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+        self.runs.retain(|key, _| keep(key));
     }
 
     /// The runs, sorted by key.
@@ -142,6 +154,11 @@ impl Calibration {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What was ignored of a file that a newer pplx has written.
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
     }
 
     /// The noise floor of a run's row.
@@ -206,6 +223,14 @@ impl NoiseFloor {
                 path.display()
             )),
         })
+    }
+
+    /// [`Calibration::note`]
+    pub fn note(&self) -> Option<&str> {
+        match self {
+            NoiseFloor::Calibrated(c) => c.note(),
+            NoiseFloor::Unknown(_) | NoiseFloor::Fixed(_) => None,
+        }
     }
 
     /// How large `|Δ ln PPL|` of a run may be and mean nothing, in nats.

@@ -13,6 +13,7 @@ pub use text::Excerpt;
 
 use sha2::{Digest, Sha256};
 
+use super::identity::arithmetic_of;
 use super::row::{ResultRow, WindowRow};
 use crate::eval::WindowScore;
 
@@ -193,7 +194,7 @@ fn identity(row: &ResultRow) -> BTreeMap<String, String> {
         ("scored_tokens", number(p.scored_tokens)),
         ("layer_placement", p.layer_placement.clone()),
         ("numerics", p.numerics.clone()),
-        ("engine", p.engine.clone()),
+        ("engine", arithmetic_of(&p.engine)),
         (
             "mean_nll",
             row.figures()
@@ -215,6 +216,11 @@ impl RecordFolder {
     pub fn beside(table: &Path) -> Self {
         let name = table.file_stem().unwrap_or_default();
         Self(table.with_file_name(".records").join(name))
+    }
+
+    /// The directory itself.
+    pub fn path_of_folder(&self) -> &Path {
+        &self.0
     }
 
     /// The file of a run. Keys hold slashes, and file systems have their own ideas
@@ -255,30 +261,19 @@ impl RecordFolder {
         }
     }
 
-    /// Deletes the records of all runs but these.
+    /// Deletes the record of `row`, where there is one. Another file at its place,
+    /// such as another experiment's record in a shared folder, stays.
     ///
     /// # Errors
     /// What the system says.
-    pub fn keep_only<'k>(&self, keys: impl Iterator<Item = &'k str>) -> Result<(), RecordError> {
-        let kept: BTreeSet<PathBuf> = keys.map(|key| self.path(key)).collect();
-        let files = match std::fs::read_dir(&self.0) {
-            Ok(files) => files,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(source) => {
-                return Err(RecordError::Write {
-                    path: self.0.clone(),
-                    source,
-                });
+    pub fn remove(&self, row: &ResultRow) -> Result<(), RecordError> {
+        let path = self.path(&row.key);
+        match self.load(row) {
+            Ok(Some(_)) => {
+                std::fs::remove_file(&path).map_err(|source| RecordError::Write { path, source })
             }
-        };
-        for path in files.filter_map(|f| f.ok().map(|f| f.path())) {
-            let is_record = path.extension().is_some_and(|e| e == EXTENSION);
-            if is_record && !kept.contains(&path) {
-                std::fs::remove_file(&path)
-                    .map_err(|source| RecordError::Write { path, source })?;
-            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -159,20 +159,25 @@ fn the_record_of_another_run_is_refused() {
     }
 }
 
+/// As where two results directories share a linked `.records`.
 #[test]
-fn records_of_other_runs_are_cleared_away() {
+fn only_the_record_of_a_row_goes_with_it() {
     let (row, record) = run();
     let folder = tempfile::tempdir().unwrap();
     let records = RecordFolder::beside(&folder.path().join("t.csv"));
-    records.keep_only(std::iter::empty()).unwrap();
-    for key in ["a/b", "a_b", &row.key] {
+    records.remove(&row).unwrap();
+    for key in ["a/b", &row.key] {
         records.save(key, &record).unwrap();
     }
-    let other = records.path("x").with_extension("txt");
-    std::fs::write(&other, "").unwrap();
-    records.keep_only(["a_b"].into_iter()).unwrap();
-    assert!(!records.path("a/b").exists() && !records.path(&row.key).exists());
-    assert!(records.path("a_b").exists() && other.exists());
+    let mut other = row.clone();
+    other.provenance.model_sha256 = "another".to_owned();
+    records.remove(&other).unwrap();
+    assert!(records.path(&row.key).exists());
+    records.remove(&row).unwrap();
+    assert!(!records.path(&row.key).exists() && records.path("a/b").exists());
+    std::fs::write(records.path(&row.key), "mine").unwrap();
+    records.remove(&row).unwrap();
+    assert!(records.path(&row.key).exists());
 }
 
 #[test]

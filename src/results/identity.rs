@@ -1,0 +1,43 @@
+//! Whether a row is of a measurement: what can move its figures is the same.
+
+use super::row::Provenance;
+
+impl Provenance {
+    /// Whether both are of the same run: all of it is equal, but for the commit that
+    /// the engine was built from. The arithmetic has a version of its own.
+    pub fn is_same_run(&self, other: &Provenance) -> bool {
+        let plain = |p: &Provenance| Provenance {
+            engine: arithmetic_of(&p.engine),
+            ..p.clone()
+        };
+        plain(self) == plain(other)
+    }
+}
+
+/// An engine's name without its commit: `pplx 0.1.0, arithmetic 1, commit 7413ec0f1a`
+/// becomes `pplx 0.1.0, arithmetic 1`. A build of changed sources
+/// (`commit 7413ec0f1a+12ab34cd`) keeps it: what it computes, nobody has named.
+pub fn arithmetic_of(engine: &str) -> String {
+    let moves = |part: &&str| match part.strip_prefix("commit ") {
+        Some(commit) => commit.contains('+'),
+        None => true,
+    };
+    let parts: Vec<&str> = engine.split(", ").filter(moves).collect();
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_is_no_part_of_the_arithmetic_unless_it_was_changed() {
+        let plain = "pplx 0.1.0, arithmetic 1";
+        assert_eq!(arithmetic_of(plain), plain);
+        assert_eq!(arithmetic_of(&format!("{plain}, commit 7413ec0f1a")), plain);
+        let gpu = format!("{plain}, commit 7413ec0f1a, NVIDIA H200");
+        assert_eq!(arithmetic_of(&gpu), format!("{plain}, NVIDIA H200"));
+        let changed = format!("{plain}, commit 7413ec0f1a+12ab34cd");
+        assert_eq!(arithmetic_of(&changed), changed);
+    }
+}
