@@ -152,19 +152,18 @@ impl Part<'_> {
         };
         let passes = partition.passes();
         let of_file = match self.placement.cycles() {
-            // Of a cycle, a layer window and the vocabulary are mapped at a time.
+            // Of a cycle, a layer window is mapped at a time; the rows of the
+            // vocabulary are released as soon as they have been read.
             true => {
                 let bytes =
                     |pass: &&[LayerSpan]| -> u64 { cpu_layers(pass).iter().map(|l| l.bytes).sum() };
-                let window = passes.iter().map(bytes).max().unwrap_or(0);
-                window + model.embedding_bytes.max(model.head.bytes)
+                passes.iter().map(bytes).max().unwrap_or(0)
             }
-            false => model.tensor_bytes,
+            false => model.file_bytes,
         };
-        let header = model.file_bytes - model.tensor_bytes;
         let on_cpu: Vec<_> = passes.iter().flat_map(|pass| cpu_layers(pass)).collect();
         let head = last_device(&partition).then_some(&model.head);
-        let sizes = (of_file, header);
+        let sizes = (of_file, model.vocabulary_entries);
         Some(Footprint::new(&on_cpu, head, sizes, model.n_embd as u64, load).total())
     }
 }

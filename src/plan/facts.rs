@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::backend::cpu::footprint::{HeadSizes, LayerSizes};
-use crate::gguf::{BlockType, Gguf, GgufError};
+use crate::gguf::{BlockType, Gguf, GgufError, Value};
 
 /// Sizes of a model that is on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +23,8 @@ pub struct ModelFacts {
     pub layer_parameters: u64,
     /// Values that the heads of all layers yield for a token.
     pub attention_values: u64,
-    /// Bytes of the token embedding.
-    pub embedding_bytes: u64,
+    /// Tokens and merges.
+    pub vocabulary_entries: u64,
     pub head: HeadSizes,
     /// Layer by layer.
     pub layers: Vec<LayerSizes>,
@@ -49,6 +49,10 @@ impl ModelFacts {
         let embedding = gguf.tensor("token_embd.weight");
         let head = gguf.tensor("output.weight").or(embedding);
         let used = meta.u64(&format!("{architecture}.expert_used_count"))?;
+        let entries = |key: &str| match meta.get(&format!("tokenizer.ggml.{key}")) {
+            Some(Value::Array(array)) => array.len() as u64,
+            _ => 0,
+        };
         let mut layers = Vec::new();
         let (mut layer_parameters, mut attention_values) = (0, 0);
         for t in gguf.tensors() {
@@ -80,7 +84,7 @@ impl ModelFacts {
             head_parameters: head.map_or(0, |t| t.elements() as u64),
             layer_parameters,
             attention_values,
-            embedding_bytes: embedding.map_or(0, |t| t.n_bytes as u64),
+            vocabulary_entries: entries("tokens") + entries("merges"),
             head: head.map(HeadSizes::new).unwrap_or_default(),
             layers,
             n_layers: saturating(size("block_count")?),

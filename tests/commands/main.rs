@@ -11,6 +11,7 @@ mod inspect;
 mod kept;
 mod kld;
 mod noise;
+mod plan;
 mod project;
 mod remarks;
 mod run;

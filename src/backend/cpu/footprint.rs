@@ -16,10 +16,10 @@ const F32: u64 = size_of::<f32>() as u64;
 /// stacks, what the allocator keeps. Measured.
 const PROGRAM: u64 = 20 << 20;
 
-/// A header becomes this many times its bytes: it is mapped, and its vocabulary is held
-/// as texts, as bytes and in the tables that find tokens and merges. Measured for
-/// byte-level BPE (17 times, SmolLM2) and SentencePiece (10 times, Gemma 3).
-const HEADER_COPIES: u64 = 13;
+/// What a token of the vocabulary takes, and a merge: texts, bytes, and the tables that
+/// find them. Measured: 306 bytes for byte-level BPE (SmolLM2), 237 for SentencePiece
+/// (Gemma 3).
+const ENTRY: u64 = 270;
 
 /// Sizes of one layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,6 @@ pub struct LayerSizes {
 /// Sizes of the output matrix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeadSizes {
-    pub bytes: u64,
     n_in: u64,
     integer_bytes: Option<u64>,
 }
@@ -113,7 +112,6 @@ impl HeadSizes {
     pub fn new(t: &TensorInfo) -> Self {
         let n_in = t.dims.first().copied().unwrap_or(0);
         Self {
-            bytes: t.n_bytes as u64,
             n_in,
             integer_bytes: panels(t, n_in, RUN as u64).1,
         }
@@ -158,12 +156,12 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// `file` is what is mapped at a time, `header` the bytes before the tensors.
+    /// `file` is what is mapped at a time, `entries` the number of tokens and merges.
     /// Without a head, the last layer is elsewhere.
     pub fn new(
         layers: &[LayerSizes],
         head: Option<&HeadSizes>,
-        (file, header): (u64, u64),
+        (file, entries): (u64, u64),
         n_embd: u64,
         load: Load,
     ) -> Self {
@@ -183,7 +181,7 @@ impl Footprint {
         let a_row = layers.iter().map(|l| l.scratch).max();
         let a_row = a_row.map_or(0, |values| values + 2 * n_embd);
         Self {
-            program: PROGRAM + header * HEADER_COPIES,
+            program: PROGRAM + entries * ENTRY,
             file,
             weights: decoded.max().unwrap_or(0).max(run),
             batch: load.batch * rows * n_embd * F32 + scored * in_batch + load.scored * scores,
