@@ -61,7 +61,13 @@ pub struct Args {
 
     /// At most so many windows [default: all that the corpus or the stored base
     /// has].
-    #[arg(long, visible_alias = "windows", value_name = "N", value_parser = values::count)]
+    #[arg(
+        long,
+        visible_alias = "windows",
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = values::windows
+    )]
     chunks: Option<usize>,
 
     /// Store the model's distributions as a base in place of comparing it.

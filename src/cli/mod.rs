@@ -15,6 +15,7 @@ mod diff;
 mod doctor;
 mod fetch;
 mod gate;
+mod habits;
 mod inputs;
 mod inspect;
 mod kld;
@@ -69,7 +70,7 @@ enum Verb {
     Inspect(inspect::Args),
     /// Fetch the models and corpora of an experiment.
     Fetch(fetch::Args),
-    /// Show the GPUs and NVIDIA's libraries, or what is missing.
+    /// Show what runs find on this machine: CPU, memory, cache, pip, GPUs.
     Doctor(doctor::Args),
 }
 
@@ -138,6 +139,9 @@ pub fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Failure> {
+    if let Some(message) = habits::refusal(std::env::args_os()) {
+        return Err(Failure::Usage(message));
+    }
     let verb = match Cli::try_parse() {
         Ok(cli) => cli.verb,
         Err(e) => return no_verb(&e),

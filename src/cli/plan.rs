@@ -13,7 +13,8 @@ use crate::corpus::{DEFAULT_CHUNK, tokenize_file};
 use crate::experiment::Experiment;
 use crate::fetch::masked_source;
 use crate::gguf::Gguf;
-use crate::plan::{Estimate, Plan, RunSpec, Tokens, Work, assumed_gflops};
+use crate::isa::Isa;
+use crate::plan::{Estimate, Numerics, Plan, RunSpec, Tokens, Work, assumed_gflops};
 use crate::say;
 use crate::tokenizer::Tokenizer;
 
@@ -50,7 +51,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     };
     let estimate = |run: &RunSpec| {
         let tokens = counts.get(&names(run)).copied();
-        Estimate::new(run, tokens, assumed_gflops(threads))
+        Estimate::new(run, tokens, threads)
     };
     let rows: Vec<(&RunSpec, Estimate)> =
         plan.runs.iter().map(|run| (run, estimate(run))).collect();
@@ -140,15 +141,35 @@ fn text(plan: &Plan, rows: &[(&RunSpec, Estimate)], threads: usize) -> String {
     }
     out += "\n";
     out += &format!(
-        "~ is an estimate: tokens as bytes/4 (--count-tokens counts them); memory as all weights \
-         in f32 (of a\ncycle, those of one layer window) and one window's activations; time at an assumed {} GFLOP/s ({threads} \
-         threads).\n",
-        assumed_gflops(threads)
+        "~ is an estimate: tokens as bytes/4 (--count-tokens counts them); memory at its peak, pages \
+         of the file\nincluded; time at an assumed {} for {threads} threads on {}.\n",
+        speeds(rows, threads),
+        Isa::detect().name()
     );
     for note in &plan.notes {
         out += &format!("note: {note}\n");
     }
     out
+}
+
+/// The assumed speeds of the numerics that runs on the CPU have.
+fn speeds(rows: &[(&RunSpec, Estimate)], threads: usize) -> String {
+    let mut speeds: Vec<String> = Vec::new();
+    for (run, _) in rows.iter().filter(|(run, _)| !run.placement.uses_gpu()) {
+        let unit = match run.numerics {
+            Numerics::Q8 => "GOP/s",
+            _ => "GFLOP/s",
+        };
+        let speed = assumed_gflops(threads, run.numerics);
+        let speed = format!("{speed:.0} {unit} ({})", run.numerics);
+        if !speeds.contains(&speed) {
+            speeds.push(speed);
+        }
+    }
+    match speeds.is_empty() {
+        true => "no speed of a GPU".to_owned(),
+        false => speeds.join(", "),
+    }
 }
 
 /// The models and corpora, once each.
@@ -258,7 +279,8 @@ fn json(plan: &Plan, rows: &[(&RunSpec, Estimate)], threads: usize) -> Result<St
         "merged": plan.merged,
         "notes": plan.notes,
         "reference_files": reference_files,
-        "assumed_gflops": assumed_gflops(threads),
+        "assumed_gflops": assumed_gflops(threads, Numerics::Exact),
+        "assumed_gops_q8": assumed_gflops(threads, Numerics::Q8),
     });
     let mut out = serde_json::to_string_pretty(&value).map_err(Failure::failed)?;
     out.push('\n');

@@ -33,7 +33,17 @@ second signal kills at once)."
 )]
 pub struct Args {
     /// The model, a GGUF file.
-    model: PathBuf,
+    #[arg(value_name = "MODEL", required_unless_present = "model_option")]
+    model: Option<PathBuf>,
+
+    /// The model, as llama-perplexity has it.
+    #[arg(
+        short = 'm',
+        long = "model",
+        value_name = "MODEL",
+        conflicts_with = "model"
+    )]
+    model_option: Option<PathBuf>,
 
     /// The corpus, a UTF-8 text file; - for stdin.
     #[arg(short, long, required_unless_present = "tokens_file")]
@@ -55,11 +65,16 @@ pub struct Args {
     ctx_size: usize,
 
     /// At most so many windows.
-    #[arg(long, value_name = "N", value_parser = values::count)]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = values::windows
+    )]
     chunks: Option<usize>,
 
     /// Use only the first N tokens of the corpus.
-    #[arg(long, value_name = "N", value_parser = values::count)]
+    #[arg(long, value_name = "N", value_parser = values::context)]
     max_tokens: Option<usize>,
 
     /// llama-perplexity's option of this name: windows that overlap, of --ctx-size
@@ -194,6 +209,13 @@ impl From<NumericsName> for Numerics {
     }
 }
 
+impl Args {
+    fn model(&self) -> &Path {
+        let model = self.model.as_ref().or(self.model_option.as_ref());
+        model.map_or(Path::new(""), PathBuf::as_path)
+    }
+}
+
 pub fn run(args: Args) -> Result<(), Failure> {
     let geometry = geometry(&args)?;
     for path in args.per_token.iter().chain(&args.dump_tokens) {
@@ -209,7 +231,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
             _ => None,
         },
     };
-    let loaded = LoadedModel::open(&args.model, &options, args.threads)
+    let loaded = LoadedModel::open(args.model(), &options, args.threads)
         .and_then(|loaded| loaded.with_numerics(args.numerics.into()))
         .map_err(Failure::usage)?;
     let subject = Subject {
@@ -235,7 +257,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     };
     // Until here a signal ends the process at once.
     let control = args.control.control()?;
-    let mut bar = WindowsBar::new(&args.model.to_string_lossy(), &control.interrupt);
+    let mut bar = WindowsBar::new(&args.model().to_string_lossy(), &control.interrupt);
     let result = measure(&loaded, &tokens, settings, &control, &mut |o| bar.at(&o));
     drop(bar);
     let m = result?;
@@ -267,7 +289,8 @@ fn geometry(args: &Args) -> Result<Geometry, Failure> {
     let n_ctx = args.ctx_size;
     if let Some(stride) = args.ppl_stride.filter(|&stride| stride > 0) {
         let geometry = Geometry::llama_cpp_strided(n_ctx, stride);
-        geometry.check().map_err(Failure::usage)?;
+        let checked = geometry.check();
+        checked.map_err(|e| Failure::usage(format!("--ppl-stride {stride}: {e}")))?;
         return Ok(geometry);
     }
     let refuse = |flag: &str, mode: &str| {

@@ -8,6 +8,15 @@ pub fn count(text: &str) -> Result<usize, String> {
     within(text, 1, usize::MAX)
 }
 
+/// A number of windows; llama-perplexity's -1 is to leave it out.
+pub fn windows(text: &str) -> Result<usize, String> {
+    let none = text.trim() == "0" || text.trim_start().starts_with('-');
+    match none {
+        true => Err("must be at least 1; leave the option out for all windows".to_owned()),
+        false => count(text),
+    }
+}
+
 /// A context: a token, and one that it predicts.
 pub fn context(text: &str) -> Result<usize, String> {
     within(text, 2, usize::MAX)

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::eval::Limits;
 use crate::fetch::parse_source;
-use crate::results::Gate;
 use crate::results::noise::{Component, MaxDelta};
+use crate::results::{COMPANIONS, Gate, formula_character};
 
 pub(super) const TOP_KEYS: [&str; 11] = [
     "name",
@@ -128,6 +128,21 @@ fn experiment_name(d: &mut Decoder<'_>, node: &Node<'_>) -> Option<String> {
         d.error(
             node,
             format!("'{name}' cannot name result files: use letters, digits, '-', '_' and '.'"),
+        );
+        return None;
+    }
+    let taken = |c: &&&str| {
+        let end = name.rsplit_once('.').map(|(_, end)| end);
+        end.is_some_and(|end| end.eq_ignore_ascii_case(c))
+    };
+    if let Some(companion) = COMPANIONS.iter().find(taken) {
+        let of = &name[..name.len() - companion.len() - 1];
+        d.error(
+            node,
+            format!(
+                "'{name}' cannot name result files: {name}.csv is a table that belongs to an \
+                 experiment '{of}'; take a name that does not end in '.{companion}'"
+            ),
         );
         return None;
     }
@@ -445,6 +460,12 @@ pub fn check_run_name(name: &str) -> Result<(), String> {
     if name.is_empty() || name.chars().any(bad) {
         return Err(format!(
             "'{name}' cannot be part of a run key: give it a 'name' without white space and '/'"
+        ));
+    }
+    if let Some(c) = formula_character(name) {
+        return Err(format!(
+            "'{name}' cannot begin a run key: spreadsheets take what begins with '{c}' for a \
+             formula; give it a 'name' that begins with a letter or a digit"
         ));
     }
     Ok(())

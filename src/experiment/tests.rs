@@ -54,6 +54,38 @@ fn defaults() {
 }
 
 #[test]
+fn names_that_would_be_another_experiments_tables() {
+    for end in ["windows", "timing", "noise", "kld", "compare", "Windows"] {
+        let text = MINIMAL.replace("\"x\"", &format!("\"a.{end}\""));
+        let said = load(&text, &[]).unwrap_err();
+        let wanted = format!("x.toml:1:8: 'a.{end}' cannot name result files: ");
+        assert!(said.starts_with(&wanted), "{said}");
+        assert!(said.contains("experiment 'a'"), "{said}");
+    }
+    for name in ["windows", "a.windows.b", "a-noise", "a.v2"] {
+        let text = MINIMAL.replace("\"x\"", &format!("\"{name}\""));
+        assert_eq!(load(&text, &[]).unwrap().name, name);
+    }
+}
+
+#[test]
+fn names_that_spreadsheets_would_compute() {
+    for name in ["=1+1", "+a", "-a", "@a", "＝a"] {
+        let model = format!("{MINIMAL}name = \"{name}\"\n");
+        let corpus = format!("{MINIMAL}[[corpora]]\nname = \"{name}\"\npath = \"c.txt\"\n");
+        let file = format!("{MINIMAL}[[corpora]]\npath = \"d/{name}\"\n");
+        for (text, place) in [(model, "7:8"), (corpus, "8:8"), (file, "8:8")] {
+            let said = load(&text, &[]).unwrap_err();
+            let wanted = format!("x.toml:{place}: '{name}' cannot begin a run key: ");
+            assert!(said.starts_with(&wanted), "{said}");
+            assert!(said.contains("give it a 'name'"), "{said}");
+        }
+    }
+    let inside = format!("{MINIMAL}name = \"a=b@c-d+e\"\n");
+    assert!(load(&inside, &[]).is_ok());
+}
+
+#[test]
 fn every_key_of_the_design() {
     let x = load(
         r#"

@@ -1,14 +1,13 @@
 //! What a run will take, roughly, before anything is loaded.
 
-use super::{ModelFacts, RunSpec};
-use crate::backend::{Device, LayerSpan, Partition};
-use crate::eval::{GeometryError, WindowPlan};
+use super::{ModelFacts, Placement, RunSpec};
+use crate::backend::cpu::Isa;
+use crate::backend::cpu::footprint::{Footprint, LayerSizes, Load, Speed};
+use crate::backend::{Device, LayerSpan, Numerics, Partition};
+use crate::eval::{Feed, GeometryError, WindowPlan};
 
 /// Bytes of English text a token, for corpora that have not been tokenized.
 const BYTES_PER_TOKEN: u64 = 4;
-/// Sustained f32 GFLOP/s a thread: matrix products reach about 140 on the
-/// reference machine (AVX-512), attention and normalization less.
-const GFLOPS_PER_THREAD: f64 = 100.0;
 
 /// The length of a corpus in tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +25,8 @@ pub struct Estimate {
     pub tokens: Tokens,
     /// Windows, evaluated and scored tokens; exact if `tokens` is.
     pub work: Option<Result<Work, GeometryError>>,
-    /// Main memory: the weights that are on the CPU together, as f32, and the
-    /// activations of one window.
+    /// Main memory at its peak, resident pages of the file included; what a cycle keeps
+    /// between its passes is in `checkpoint_bytes`.
     pub memory_bytes: Option<u64>,
     /// Device memory, to the byte but for what the driver rounds up; `None` without
     /// a GPU.
@@ -45,14 +44,14 @@ pub struct Work {
     pub scored: usize,
 }
 
-/// The speed that times are estimated with, in GFLOP/s.
-pub fn assumed_gflops(threads: usize) -> f64 {
-    GFLOPS_PER_THREAD * threads as f64
+/// The speed of products with weights that times are estimated with, in GFLOP/s.
+pub fn assumed_gflops(threads: usize, numerics: Numerics) -> f64 {
+    Speed::assumed(Isa::detect(), numerics).products * threads as f64
 }
 
 impl Estimate {
     /// `tokens` is the corpus's length in this model's tokens, where known.
-    pub fn new(run: &RunSpec, tokens: Option<usize>, gflops: f64) -> Self {
+    pub fn new(run: &RunSpec, tokens: Option<usize>, threads: usize) -> Self {
         let tokens = match (tokens, run.corpus.bytes) {
             (Some(n), _) => Tokens::Exact(n),
             (None, Some(bytes)) => Tokens::Estimated(saturating(bytes / BYTES_PER_TOKEN)),
@@ -70,37 +69,145 @@ impl Estimate {
             })
         });
         let facts = run.model.facts.as_ref();
-        let seconds = match (facts, &work) {
-            // No GPU's speed is assumed.
-            _ if run.placement.uses_gpu() => None,
-            (Some(f), Some(Ok(work))) => Some(flops(f, run.geometry.n_ctx, work) / (gflops * 1e9)),
-            _ => None,
-        };
-        let partition = facts.map(|f| (f, run.placement.partition(f.n_layers)));
-        let checkpoint_bytes = match (&partition, &work) {
+        let checkpoint_bytes = match (facts, &work) {
             _ if !run.placement.cycles() => Some(0),
-            (Some((_, p)), _) if !p.keeps_states() => Some(0),
-            (Some((f, _)), Some(Ok(work))) => Some(checkpoints(f, work)),
+            (Some(f), _) if !run.placement.partition(f.n_layers).keeps_states() => Some(0),
+            (Some(f), Some(Ok(work))) => Some(checkpoints(f, work)),
             _ => None,
         };
+        // A comparison evaluates two models at the same time.
+        let base = run.base.as_ref().map(|base| Part {
+            facts: base.model.facts.as_ref(),
+            placement: base.placement,
+            numerics: base.numerics,
+        });
+        let parts = [Part {
+            facts,
+            placement: run.placement,
+            numerics: run.numerics,
+        }];
+        let parts = || parts.iter().chain(&base);
+        let n_ctx = run.geometry.n_ctx;
+        let seconds = |work: &Work| parts().map(|p| p.seconds(n_ctx, work, threads)).sum();
+        let corpus = count.unwrap_or(0) as u64 * size_of::<u32>() as u64;
+        let memory = parts().map(|p| p.memory(n_ctx, work.as_ref(), threads));
         Self {
             tokens,
             device_bytes: run.footprint.map(|f| f.least()),
-            memory_bytes: partition.map(|(f, p)| memory(f, &p, run.geometry.n_ctx)),
+            memory_bytes: memory.sum::<Option<u64>>().map(|bytes| bytes + corpus),
             checkpoint_bytes,
+            seconds: work
+                .as_ref()
+                .and_then(|w| w.as_ref().ok())
+                .and_then(seconds),
             work,
-            seconds,
         }
     }
 }
 
-/// Two operations a weight and token; the head only on scored tokens; queries
-/// and values against half a window of keys on average.
-fn flops(model: &ModelFacts, n_ctx: usize, work: &Work) -> f64 {
-    let evaluated = work.evaluated as f64;
-    let attention = 4.0 * (n_ctx as f64 / 2.0) * model.n_embd as f64 * model.n_layers as f64;
-    evaluated * (2.0 * model.layer_parameters as f64 + attention)
-        + 2.0 * work.scored as f64 * model.head_parameters as f64
+/// A model of a run: the one that is measured, or its base.
+struct Part<'a> {
+    facts: Option<&'a ModelFacts>,
+    placement: Placement,
+    numerics: Numerics,
+}
+
+impl Part<'_> {
+    /// `None` without the model, and on a GPU: no GPU's speed is assumed.
+    fn seconds(&self, n_ctx: usize, work: &Work, threads: usize) -> Option<f64> {
+        let model = self.facts.filter(|_| !self.placement.uses_gpu())?;
+        let speed = Speed::assumed(Isa::detect(), self.numerics);
+        let giga = products(model, work) / speed.products
+            + attention(model, n_ctx, work) / speed.attention
+            + decoded(model, self.numerics, n_ctx, work, threads) / speed.decoding;
+        Some(giga / (1e9 * threads as f64))
+    }
+
+    /// Peak of resident main memory.
+    fn memory(
+        &self,
+        n_ctx: usize,
+        work: Option<&Result<Work, GeometryError>>,
+        threads: usize,
+    ) -> Option<u64> {
+        let model = self.facts?;
+        let partition = self.placement.partition(model.n_layers);
+        let work = work.and_then(|w| w.as_ref().ok());
+        let batch = Feed::batch_for(n_ctx, threads) as u64;
+        let batch = work.map_or(batch, |w| batch.min(w.windows as u64)).max(1);
+        let scored = work.map_or(0, |w| w.scored as u64);
+        let windows = work.map_or(1, |w| w.windows.max(1) as u64);
+        let load = Load {
+            rows: (n_ctx as u64).saturating_sub(1),
+            batch,
+            scored_together: scored / windows * batch,
+            scored,
+            n_threads: threads as u64,
+            numerics: self.numerics,
+        };
+        let cpu_layers = |pass: &[LayerSpan]| {
+            let spans = pass.iter().filter(|s| s.device == Device::Cpu);
+            let layers = spans.flat_map(|s| model.layers.get(s.layers.clone()).unwrap_or_default());
+            layers.copied().collect::<Vec<_>>()
+        };
+        let passes = partition.passes();
+        let of_file = match self.placement.cycles() {
+            // Of a cycle, a layer window is mapped at a time; the rows of the
+            // vocabulary are released as soon as they have been read.
+            true => {
+                let bytes =
+                    |pass: &&[LayerSpan]| -> u64 { cpu_layers(pass).iter().map(|l| l.bytes).sum() };
+                passes.iter().map(bytes).max().unwrap_or(0)
+            }
+            false => model.file_bytes,
+        };
+        let on_cpu: Vec<_> = passes.iter().flat_map(|pass| cpu_layers(pass)).collect();
+        let head = last_device(&partition).then_some(&model.head);
+        let sizes = (of_file, model.vocabulary_entries);
+        Some(Footprint::new(&on_cpu, head, sizes, model.n_embd as u64, load).total())
+    }
+}
+
+/// Whether the head is on the CPU.
+fn last_device(partition: &Partition) -> bool {
+    let last = partition.spans().last();
+    last.is_none_or(|s| s.device == Device::Cpu)
+}
+
+/// Two operations a weight and token; the last layer and the head on rows that are
+/// scored only.
+fn products(model: &ModelFacts, work: &Work) -> f64 {
+    let (evaluated, scored) = (work.evaluated as f64, work.scored as f64);
+    let layers = model.n_layers.max(1) as f64;
+    let a_layer = model.layer_parameters as f64 / layers;
+    2.0 * a_layer * (evaluated * (layers - 1.0) + scored)
+        + 2.0 * scored * model.head_parameters as f64
+}
+
+/// Queries and values against half a window of keys on average.
+fn attention(model: &ModelFacts, n_ctx: usize, work: &Work) -> f64 {
+    4.0 * (n_ctx as f64 / 2.0) * model.attention_values as f64 * work.evaluated as f64
+}
+
+/// Bytes of f32 that weights are decoded to: once for each batch, or for each window
+/// where a layer is too large.
+fn decoded(
+    model: &ModelFacts,
+    numerics: Numerics,
+    n_ctx: usize,
+    work: &Work,
+    threads: usize,
+) -> f64 {
+    let batches = work.windows.div_ceil(Feed::batch_for(n_ctx, threads));
+    let times = |layer: &LayerSizes| match layer.is_decoded_by_window(numerics) {
+        true => work.windows,
+        false => batches,
+    };
+    let layers = model
+        .layers
+        .iter()
+        .map(|l| l.elements as f64 * times(l) as f64);
+    4.0 * (layers.sum::<f64>() + model.head_parameters as f64 * batches as f64)
 }
 
 /// Windows × context × hidden × 4 bytes.
@@ -108,35 +215,6 @@ fn checkpoints(model: &ModelFacts, work: &Work) -> u64 {
     (work.evaluated as u64)
         .saturating_mul(model.n_embd as u64)
         .saturating_mul(4)
-}
-
-/// Four bytes a weight on the CPU, and about sixteen f32 vectors of the model's
-/// width for each token of a window (residual, norms, queries, keys, values, FFN).
-fn memory(model: &ModelFacts, partition: &Partition, n_ctx: usize) -> u64 {
-    let activations = (n_ctx as u64)
-        .saturating_mul(model.n_embd as u64)
-        .saturating_mul(16 * 4);
-    let on_cpu = |pass: &&[LayerSpan]| -> usize {
-        let spans = pass.iter().filter(|s| s.device == Device::Cpu);
-        spans.map(|s| s.layers.len()).sum()
-    };
-    let n_layers = partition.passes().iter().map(on_cpu).max().unwrap_or(0);
-    let layers = match n_layers {
-        n if n == model.n_layers => model.layer_parameters,
-        n => model.layer_parameters / model.n_layers.max(1) as u64 * n as u64,
-    };
-    let has_head = partition
-        .spans()
-        .last()
-        .is_none_or(|s| s.device == Device::Cpu);
-    let others = match has_head {
-        true => model.parameters - model.layer_parameters,
-        false => 0,
-    };
-    others
-        .saturating_add(layers)
-        .saturating_mul(4)
-        .saturating_add(activations)
 }
 
 fn saturating(n: u64) -> usize {

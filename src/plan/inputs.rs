@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use glob::Pattern;
+
 use super::{CorpusSpec, ModelFacts, ModelSpec};
 use crate::experiment::{
     Collector, CorpusEntry, Experiment, Located, Location, ModelFiles, check_run_name, file_name,
@@ -56,16 +58,57 @@ impl Paths {
     }
 }
 
+/// The files that a pattern matches; folders are left out.
 fn files_matching(pattern: &str) -> Result<Vec<PathBuf>, String> {
     let paths = glob::glob(pattern).map_err(|e| format!("'{pattern}' is no glob: {}", e.msg))?;
     let mut files = Vec::new();
     for path in paths {
         let path = path.map_err(|e| format!("'{pattern}': {e}"))?;
-        if path.is_file() {
+        let kind = path.metadata().map_err(|e| {
+            let path = path.display();
+            format!("'{pattern}' matches {path}, which cannot be read: {e}")
+        })?;
+        if kind.is_file() {
             files.push(path);
+        } else if !kind.is_dir() {
+            let path = path.display();
+            return Err(format!("'{pattern}' matches {path}, which is no file"));
         }
     }
-    Ok(files)
+    match unnamable(pattern) {
+        None => Ok(files),
+        Some(path) => Err(format!(
+            "'{pattern}' matches \"{}\", whose name is not UTF-8, so that no run can be named after \
+             it; rename the file, or give the pattern another form",
+            path.as_os_str().as_encoded_bytes().escape_ascii()
+        )),
+    }
+}
+
+/// A file or folder that a pattern would match if its name were UTF-8: `glob` leaves
+/// such names out without a word.
+fn unnamable(pattern: &str) -> Option<PathBuf> {
+    let parts: Vec<&str> = pattern.split('/').collect();
+    let is_glob = |part: &&str| part.contains(['*', '?', '[']);
+    (0..parts.len())
+        .filter(|&i| is_glob(&parts[i]))
+        .find_map(|i| {
+            let last = i + 1 == parts.len();
+            let folders = match parts[..i].join("/") {
+                before if before.is_empty() && pattern.starts_with('/') => vec!["/".into()],
+                before if before.is_empty() => vec![PathBuf::from(".")],
+                before => glob::glob(&before).ok()?.flatten().collect(),
+            };
+            let named = Pattern::new(parts[i]).ok()?;
+            let entries = folders.into_iter().filter_map(|f| f.read_dir().ok());
+            let mut paths = entries.flatten().flatten().map(|entry| entry.path());
+            paths.find(|path| {
+                let name = path.file_name().unwrap_or_default();
+                let matches = parts[i] == "**" || named.matches(&name.to_string_lossy());
+                // What comes before the last part is a folder, and a file after it.
+                name.to_str().is_none() && matches && (last != path.is_dir())
+            })
+        })
 }
 
 /// One file, however it is spelt.
@@ -192,6 +235,9 @@ pub(super) fn models(
             }
             if model.path.is_file() {
                 match ModelFacts::read(&model.path) {
+                    Ok(facts) if facts.context_length < 2 => {
+                        errors.push(at, no_context(&model.path, &facts));
+                    }
                     Ok(facts) => model.facts = Some(facts),
                     Err(e) => errors.push(at, e.to_string()),
                 }
@@ -200,6 +246,17 @@ pub(super) fn models(
         }
     }
     specs
+}
+
+/// What to say of a model that was trained on windows of no use.
+fn no_context(path: &Path, facts: &ModelFacts) -> String {
+    format!(
+        "{}: metadata key '{}.context_length' is {}, so that no window fits the model; fetch the \
+         file again, or write the number of tokens there that the model was trained on",
+        path.display(),
+        facts.architecture,
+        facts.context_length
+    )
 }
 
 fn stem(path: &Path) -> String {

@@ -463,7 +463,7 @@ impl<'a> Expansion<'a> {
             self.refuse(c, at, format!("{e}{cut}"));
             fits = false;
         }
-        let trained = c.model.facts.as_ref().and_then(|f| f.context_length);
+        let trained = c.model.facts.as_ref().map(|f| f.context_length);
         if let Some(trained) = trained.filter(|&t| c.geometry.n_ctx > t) {
             let message = format!(
                 "windows of {} tokens are beyond the {trained} that '{}' was trained on; use a \

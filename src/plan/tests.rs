@@ -3,6 +3,8 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
+use crate::backend::cpu::Isa;
+use crate::backend::cpu::footprint::Speed;
 use crate::backend::cuda::CudaError;
 use crate::eval::GeometryError;
 use crate::gguf::{BlockType, GgufWriter, Value};
@@ -98,6 +100,80 @@ fn a_run_says_everything() {
     assert_eq!(
         plan.notes,
         ["placement 'auto' is cpu here: the CUDA driver sees no device"]
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn a_glob_leaves_no_file_out_in_silence() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let project = Project::new();
+    let strange = |folder: &str, name: &[u8]| {
+        let folder = project.path().join(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        folder.join(OsStr::from_bytes(name))
+    };
+    let text = |glob: &str| MINIMAL.replace("c/t.txt", glob);
+
+    let other = strange("c", b"b\xff.md");
+    std::fs::write(&other, "x").unwrap();
+    assert_eq!(project.keys(&text("c/*.txt")).len(), 1);
+
+    let same = strange("c", b"b\xff.txt");
+    std::fs::write(&same, "x").unwrap();
+    for glob in ["c/*.txt", "*/*.txt", "**/*.txt", "c/?[!a].txt"] {
+        let error = project.error(&text(glob));
+        assert!(error.contains("3:12: "), "{glob}: {error}");
+        assert!(
+            error.contains("b\\xff.txt\", whose name is not UTF-8"),
+            "{glob}: {error}"
+        );
+    }
+    std::fs::remove_file(&same).unwrap();
+
+    // A folder on the way, a link to nothing, a pipe.
+    let folder = strange("c", b"d\xfe");
+    std::fs::create_dir(&folder).unwrap();
+    assert_eq!(project.keys(&text("c/*.txt")).len(), 1);
+    let error = project.error(&text("c/**/*.txt"));
+    assert!(
+        error.contains("d\\xfe\", whose name is not UTF-8"),
+        "{error}"
+    );
+    std::fs::remove_dir(&folder).unwrap();
+    let link = project.path().join("c/link.txt");
+    std::os::unix::fs::symlink("nowhere", &link).unwrap();
+    let error = project.error(&text("c/*.txt"));
+    assert!(
+        error.contains("c/link.txt, which cannot be read: "),
+        "{error}"
+    );
+    std::fs::remove_file(&link).unwrap();
+    std::fs::create_dir(project.path().join("c/folder.txt")).unwrap();
+    assert_eq!(project.keys(&text("c/*.txt")).len(), 1);
+}
+
+#[test]
+fn a_file_without_a_training_context_is_named() {
+    let project = Project::new();
+    project.model("m/zero.gguf", 0);
+    let error = project.error(&MINIMAL.replace("m/a.gguf", "m/zero.gguf"));
+    assert!(
+        error.contains(
+            "7:1: m/zero.gguf: metadata key 'llama.context_length' is 0, so that no window"
+        ),
+        "{error}"
+    );
+    GgufWriter::new("llama")
+        .meta("llama.block_count", Value::U32(2))
+        .meta("llama.embedding_length", Value::U32(8))
+        .write(project.path().join("m/none.gguf"))
+        .unwrap();
+    let error = project.error(&MINIMAL.replace("m/a.gguf", "m/none.gguf"));
+    assert!(
+        error.contains("m/none.gguf: has no metadata key 'llama.context_length'"),
+        "{error}"
     );
 }
 
@@ -293,7 +369,7 @@ fn what_can_be_fetched_need_not_be_there() {
     assert_eq!(run.model.path, Path::new("m/x.gguf"));
     assert_eq!(run.model.source.len(), 2);
     assert!(run.model.facts.is_none() && run.corpus.bytes.is_none());
-    let estimate = Estimate::new(run, None, 100.0);
+    let estimate = Estimate::new(run, None, 2);
     assert_eq!((estimate.tokens, estimate.work), (Tokens::Unknown, None));
     assert_eq!((estimate.memory_bytes, estimate.seconds), (None, None));
 }
@@ -332,9 +408,9 @@ fn estimates() {
     let plan = project.plan(MINIMAL).unwrap();
     let run = &plan.runs[0];
     // Unknown tokens: a quarter of the bytes. 10,000 / 256 = 39 windows.
-    let rough = Estimate::new(run, None, 1e-9);
+    let rough = Estimate::new(run, None, 1);
     assert_eq!(rough.tokens, Tokens::Estimated(10_000));
-    let exact = Estimate::new(run, Some(1024), 1e-9);
+    let exact = Estimate::new(run, Some(1024), 1);
     let work = Work {
         windows: 4,
         evaluated: 1024,
@@ -342,18 +418,47 @@ fn estimates() {
     };
     assert_eq!(exact.tokens, Tokens::Exact(1024));
     assert_eq!(exact.work, Some(Ok(work)));
-    // At one operation a second: 32 layer weights, 80 head weights, and 4
-    // operations for each of 2 layers, 8 channels and 128 keys on average.
-    let flops = 1024.0 * (2.0 * 32.0 + 4.0 * 2.0 * 8.0 * 128.0) + 508.0 * 2.0 * 80.0;
-    assert_eq!(exact.seconds, Some(flops));
-    assert_eq!(exact.memory_bytes, Some(112 * 4 + 256 * 8 * 64));
-    let short = Estimate::new(run, Some(511), 1.0);
+    // 32 layer weights, half of them in the last layer, which like the 80 weights of the
+    // head meets scored rows only; no attention. All weights are decoded once.
+    let speed = Speed::assumed(Isa::detect(), Numerics::Exact);
+    let products = 2.0 * 16.0 * (1024.0 + 508.0) + 2.0 * 508.0 * 80.0;
+    let giga = products / speed.products + 4.0 * 112.0 / speed.decoding;
+    let seconds = exact.seconds.unwrap();
+    assert!((seconds - giga / 1e9).abs() < 1e-12 * seconds, "{seconds}");
+    let short = Estimate::new(run, Some(511), 1);
     assert!(matches!(
         short.work,
         Some(Err(GeometryError::CorpusTooShort { .. }))
     ));
     assert_eq!(short.seconds, None);
     assert_eq!(exact.checkpoint_bytes, Some(0));
+}
+
+/// What experts add, and what 8 bits change.
+#[test]
+fn estimates_of_experts_and_of_q8() {
+    let project = Project::new();
+    let up: u64 = 64 * 96 * 8;
+    let zeros = vec![0.0; up as usize];
+    GgufWriter::new("llama")
+        .meta("llama.block_count", Value::U32(1))
+        .meta("llama.embedding_length", Value::U32(64))
+        .meta("llama.context_length", Value::U32(2048))
+        .meta("llama.expert_used_count", Value::U32(2))
+        .f32_tensor("token_embd.weight", &[64, 10], &[0.0; 640])
+        .f32_tensor("blk.0.ffn_up_exps.weight", &[64, 96, 8], &zeros)
+        .write(project.path().join("m/a.gguf"))
+        .unwrap();
+    let text = MINIMAL.replace("placements", "numerics = [\"exact\", \"q8\"]\nplacements");
+    let plan = project.plan(&text).unwrap();
+    let facts = plan.runs[0].model.facts.as_ref().unwrap();
+    assert_eq!(
+        (facts.parameters, facts.layer_parameters),
+        (640 + up, up / 4)
+    );
+    let seconds = |run| Estimate::new(run, Some(1024), 1).seconds.unwrap();
+    let (exact, q8) = (seconds(&plan.runs[0]), seconds(&plan.runs[1]));
+    assert!(exact > 1.5 * q8, "{exact} {q8}");
 }
 
 #[test]
@@ -386,11 +491,14 @@ fn estimates_of_a_cycle() {
         .unwrap();
     let run = &plan.runs[0];
     assert_eq!(run.key, "a/t.txt/256/sw-s256-p129/cpu_layers=1+cycle/exact");
-    let estimate = Estimate::new(run, Some(1024), 1.0);
+    let estimate = Estimate::new(run, Some(1024), 1);
     // 4 windows of 256, 8 channels of 4 bytes.
     assert_eq!(estimate.checkpoint_bytes, Some(4 * 256 * 8 * 4));
-    // 80 weights outside the layers, 32 in two layers.
-    assert_eq!(estimate.memory_bytes, Some((80 + 16) * 4 + 256 * 8 * 64));
+    let whole = Estimate::new(&project.plan(MINIMAL).unwrap().runs[0], Some(1024), 1);
+    // The only layer with weights is mapped in place of the whole file.
+    let file = run.model.facts.as_ref().unwrap().file_bytes;
+    let less = whole.memory_bytes.unwrap() - estimate.memory_bytes.unwrap();
+    assert_eq!(less, file - 32 * 4);
 }
 
 /// The files that the repository ships, with stand-ins for what they name.

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use crate::eval::Geometry;
 use crate::results::consistency::check_sha256;
 use crate::results::csv_file::{self, Column, Columns};
-use crate::results::{Comparison, CsvError, Outcome, ResultRow, schema};
+use crate::results::{Comparison, CsvError, Outcome, ResultRow, formula_character, schema};
 
 pub use tokens::TokenReference;
 
@@ -108,13 +108,19 @@ impl ReferenceRow {
         };
         geometry.check().map_err(|e| e.to_string())?;
         let engine = [r.engine, r.build, r.backend];
+        let engine = engine.iter().map(|s| s.trim()).filter(|s| !s.is_empty());
+        let engine = engine.collect::<Vec<_>>().join(" ");
+        // Both become cells of result tables.
+        for (column, text) in [("engine", &engine), ("note", &r.note)] {
+            if let Some(c) = formula_character(text) {
+                return Err(format!(
+                    "column '{column}' begins with '{c}', which spreadsheets take for a formula: \
+                     begin it with a word"
+                ));
+            }
+        }
         Ok(ReferenceRow {
-            engine: engine
-                .iter()
-                .map(|s| s.trim())
-                .filter(|s| !s.is_empty())
-                .collect::<Vec<_>>()
-                .join(" "),
+            engine,
             model: r.model,
             model_sha256: r.model_sha256,
             corpus: r.corpus,

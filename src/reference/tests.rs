@@ -172,6 +172,15 @@ fn every_near_miss_is_said_and_not_compared() {
 }
 
 #[test]
+fn cells_that_spreadsheets_would_compute_are_refused() {
+    for (column, value) in [("engine", "=1+1"), ("note", "@x"), ("note", " -1")] {
+        let said = file(&[&[(column, value)]]).unwrap_err().to_string();
+        let wanted = format!("r.csv:2: column '{column}' begins with ");
+        assert!(said.contains(&wanted), "{said}");
+    }
+}
+
+#[test]
 fn bos_must_match_where_the_reference_says() {
     for (bos, joins) in [("", true), ("false", true), ("true", false)] {
         let r = annotated(&file(&[&[("bos", bos)]]).unwrap(), run());

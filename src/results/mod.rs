@@ -6,6 +6,7 @@ mod attribution;
 pub(crate) mod consistency;
 pub(crate) mod csv_file;
 pub mod diff;
+mod formula;
 mod gate;
 mod identity;
 mod kld;
@@ -24,6 +25,7 @@ mod tokens;
 
 pub use attribution::{Attribution, Effect, Residual};
 pub use csv_file::{CsvError, write_atomic};
+pub use formula::formula_character;
 pub use gate::{Gate, Measured};
 pub use identity::arithmetic_of;
 pub use kld::{KldFigures, NoKldFigures, Sampling};
@@ -34,5 +36,5 @@ pub use record::{Record, RecordError, RecordFolder};
 pub use row::{
     Comparison, Figures, NoFigures, Outcome, Provenance, ResultRow, TimingRow, WindowRow,
 };
-pub use tables::{ResultsError, TablePaths, Tables};
+pub use tables::{COMPANIONS, ResultsError, TablePaths, Tables};
 pub use tokens::{MovedScore, MovedToken, TokenComparison};

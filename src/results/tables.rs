@@ -44,6 +44,10 @@ pub enum ResultsError {
     },
 }
 
+/// What comes before `.csv` in the names of the files beside a table: no experiment
+/// may have a name that ends so.
+pub const COMPANIONS: [&str; 5] = ["windows", "timing", "noise", "kld", "compare"];
+
 /// Where the files of one experiment lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TablePaths {

@@ -49,6 +49,18 @@ pub fn peak_rss_mib() -> Option<f64> {
     Some(kib / 1024.0)
 }
 
+/// Main memory in bytes: all of it, and what is available; `None` where the system
+/// does not tell.
+pub fn memory() -> Option<(u64, u64)> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let bytes = |key: &str| -> Option<u64> {
+        let line = text.lines().find_map(|l| l.strip_prefix(key))?;
+        let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        kib.checked_mul(1024)
+    };
+    Some((bytes("MemTotal:")?, bytes("MemAvailable:")?))
+}
+
 /// The machine's name, empty where the system does not tell.
 pub(super) fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")

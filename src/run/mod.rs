@@ -21,7 +21,7 @@ pub use against::{AgainstError, check_same_text, check_stored};
 pub use attribute::{Attribute, AttributeError, Cause};
 pub use engine::{engine, version};
 pub use error::SweepError;
-pub use host::{Clock, peak_rss_mib};
+pub use host::{Clock, memory, peak_rss_mib};
 pub use input::{InputError, LoadedModel, model_type};
 pub use measure::{
     BaseInput, Control, MeasureError, Measurement, Observation, Settings, measure, measure_against,

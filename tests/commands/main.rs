@@ -1,6 +1,7 @@
 //! `pplx run`, `score` and `inspect` as a user types them, on models that the
 //! tests make: files, figures, messages and exit codes.
 
+mod arguments;
 mod cacheless;
 mod changed;
 #[cfg(unix)]
@@ -10,6 +11,7 @@ mod inspect;
 mod kept;
 mod kld;
 mod noise;
+mod plan;
 mod project;
 mod remarks;
 mod run;

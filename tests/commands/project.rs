@@ -1,8 +1,9 @@
 //! A project folder, and what pplx makes of it.
 
 use std::collections::HashMap;
+use std::io::Write;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::support::tiny::{Tiny, text};
 
@@ -66,6 +67,25 @@ impl Project {
     pub fn pplx_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
         let mut command = self.command(arguments);
         let output = command.envs(variables.iter().copied()).output().unwrap();
+        Ended {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// With `input` on its standard input, which is a pipe.
+    pub fn pplx_fed(&self, arguments: &[&str], input: &str) -> Ended {
+        let mut command = self.command(arguments);
+        command.stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut pipe = child.stdin.take().unwrap();
+        let output = std::thread::scope(|scope| {
+            // Whoever is refused does not read.
+            scope.spawn(move || drop(pipe.write_all(input.as_bytes())));
+            child.wait_with_output().unwrap()
+        });
         Ended {
             code: output.status.code(),
             stdout: String::from_utf8(output.stdout).unwrap(),

@@ -148,7 +148,8 @@ fn without_cublas() {
     for file in ["libnvrtc.so", "libnvrtc.so.12"] {
         std::fs::remove_file(folder.join(file)).unwrap();
     }
-    let (code, stdout, stderr) = ended(project.pplx(&["doctor"]).env("LD_LIBRARY_PATH", &folder));
+    let mut doctor = project.pplx(&["doctor", "--gpu"]);
+    let (code, stdout, stderr) = ended(doctor.env("LD_LIBRARY_PATH", &folder));
     assert_eq!(code, Some(1));
     assert!(stdout.contains("device   0: CUDA stand-in"), "{stdout}");
     assert!(stderr.contains("nvidia-cuda-nvrtc-cu12"), "{stderr}");
@@ -158,7 +159,7 @@ fn without_cublas() {
 #[test]
 fn libraries_in_a_named_folder() {
     let project = Project::new();
-    let mut command = project.pplx(&["doctor"]);
+    let mut command = project.pplx(&["doctor", "--gpu"]);
     for_command(&mut command);
     let path = command
         .get_envs()
@@ -184,7 +185,7 @@ fn libraries_in_a_named_folder() {
 #[test]
 fn a_broken_cache_is_mended() {
     let project = Project::new();
-    let doctor = || ended(for_command(&mut project.pplx(&["doctor"])));
+    let doctor = || ended(for_command(&mut project.pplx(&["doctor", "--gpu"])));
     assert_eq!(doctor().0, Some(0));
     let folder = std::fs::read_dir(project.path("cache/kernels")).unwrap();
     let files: Vec<PathBuf> = folder.map(|e| e.unwrap().path()).collect();
@@ -204,7 +205,7 @@ fn without_a_driver() {
         return;
     }
     let project = Project::new();
-    let (code, _, stderr) = ended(without_cuda(&mut project.pplx(&["doctor"])));
+    let (code, _, stderr) = ended(without_cuda(&mut project.pplx(&["doctor", "--gpu"])));
     assert_eq!(code, Some(1));
     for part in [
         "libcuda",

@@ -16,9 +16,9 @@ use crate::backend::{BackendError, Interrupt, Target, TokenScore, work};
 use crate::model::Head;
 
 /// Vocabulary entries decoded at a time.
-const RUN: usize = 64 * PANEL;
+pub(super) const RUN: usize = 64 * PANEL;
 /// Rows whose logits a thread holds: 56 × 2048 × 4 B stay in its L2 cache.
-const ROWS: usize = 56;
+pub(super) const ROWS: usize = 56;
 
 /// A run of the vocabulary, decoded.
 struct Run<'a> {

@@ -11,6 +11,7 @@ mod conv;
 mod delta_net;
 mod embed;
 mod ffn;
+pub mod footprint;
 pub mod gemm;
 mod head;
 mod heads;
