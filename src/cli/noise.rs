@@ -7,7 +7,6 @@ use super::inputs::planned;
 use super::progress::RerunProgress;
 use super::tables::{TableArgs, failure};
 use super::{Failure, signals, values};
-use crate::results::TablePaths;
 use crate::run::Calibrate;
 use crate::say;
 
@@ -49,7 +48,6 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let mut noise = experiment.noise;
     noise.seeds = args.seeds.map_or(noise.seeds, |n| n as usize);
     let control = args.control.control()?;
-    TablePaths::new(&args.tables.results, &plan.name).clean();
     signals::set_last_words(
         "interrupted; runs that are calibrated are kept; --resume measures what is missing",
     );

@@ -9,7 +9,7 @@ use super::progress::{SweepProgress, interrupted};
 use super::tables::{TableArgs, failure};
 use super::values;
 use crate::plan::{Estimate, RunSpec};
-use crate::results::{TablePaths, kld_format, render};
+use crate::results::{kld_format, render};
 use crate::run::Sweep;
 use crate::say;
 
@@ -53,7 +53,6 @@ pub struct Args {
 pub fn run(args: Args) -> Result<(), Failure> {
     let (_, plan, fetch) = planned(&args.file, &args.sets)?;
     let control = args.control.control()?;
-    TablePaths::new(&args.tables.results, &plan.name).clean();
     let sweep = Sweep {
         plan: &plan,
         results: &args.tables.results,

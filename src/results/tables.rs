@@ -245,12 +245,20 @@ impl Tables {
             notes,
             ..
         } = self;
-        let each = |_, _: &ResultRow, record: TimingRecord| {
-            let (key, row) = record.into_row();
-            row.check()?;
-            insert(timing, key, row)
+        // The file is not committed, so it may be of another branch: lines of runs that
+        // the table does not have say nothing.
+        let Some(contents) = csv_file::read_if_exists::<TimingRecord>(&paths.timing)? else {
+            return Ok(());
         };
-        Self::read_companion(&paths.timing, rows, notes, each).map(|_| ())
+        notes.extend(contents.note);
+        for Line { line, record } in contents.lines {
+            let (key, row) = record.into_row();
+            if rows.contains_key(&key) {
+                let added = row.check().and_then(|()| insert(timing, key, row));
+                added.map_err(|problem| CsvError::malformed(&paths.timing, line, problem))?;
+            }
+        }
+        Ok(())
     }
 
     fn read_kld(&mut self) -> Result<(), CsvError> {
@@ -405,9 +413,52 @@ impl Tables {
     }
 
     /// Writes the files, each replaced at once; that of divergences where there
-    /// are any, or were.
+    /// are any, or were. Between two of them a row may be without what belongs to it,
+    /// but never beside what belongs to another: see [`Self::put_and_save`].
     pub fn save(&self) -> Result<(), ResultsError> {
-        // The table comes last: a row in it always has its windows on disk.
+        self.save_companions()?;
+        self.save_table()
+    }
+
+    /// [`Self::put`] and [`Self::put_kld`] in one, written so that a process that dies
+    /// meanwhile leaves the old row or the new one: neither ever stands beside the
+    /// other's windows.
+    ///
+    /// # Errors
+    /// Those of both, and of writing.
+    pub fn put_and_save(
+        &mut self,
+        row: ResultRow,
+        windows: Vec<WindowRow>,
+        timing: Option<TimingRow>,
+        kld: Option<KldRow>,
+    ) -> Result<(), ResultsError> {
+        let key = row.key.clone();
+        let old = self.rows.get(&key);
+        let replaces = old.is_some_and(|old| old.figures().is_some() && *old != row);
+        if replaces {
+            set(&mut self.windows, &key, None);
+            set(&mut self.timing, &key, None);
+            set(&mut self.kld, &key, None);
+            self.save_companions()?;
+        }
+        self.put(row, windows, timing)?;
+        self.put_kld(&key, kld)?;
+        match replaces {
+            true => {
+                self.save_table()?;
+                self.save_companions()
+            }
+            false => self.save(),
+        }
+    }
+
+    fn save_table(&self) -> Result<(), ResultsError> {
+        let rows = self.rows.values().map(ResultRecord::from);
+        write(&self.paths.table, rows)
+    }
+
+    fn save_companions(&self) -> Result<(), ResultsError> {
         let windows = self
             .windows
             .iter()
@@ -418,10 +469,7 @@ impl Tables {
         if !self.kld.is_empty() || self.paths.kld.exists() {
             write(&self.paths.kld, self.kld.values().map(KldRecord::from))?;
         }
-        write(
-            &self.paths.table,
-            self.rows.values().map(ResultRecord::from),
-        )
+        Ok(())
     }
 }
 

@@ -67,6 +67,7 @@ impl Calibrate<'_> {
             &mut |note| reporter.transfers().note(note),
             &|| self.control.interrupt.is_raised(),
         )?;
+        paths.clean();
         let mut calibration = match Calibration::load_to_extend(&paths.noise) {
             Err(_) if self.prune => Calibration::new(&paths.noise),
             found => found?.unwrap_or_else(|| Calibration::new(&paths.noise)),

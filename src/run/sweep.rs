@@ -19,7 +19,6 @@ use crate::backend::Variation;
 use crate::eval::TokenKld;
 use crate::fault::caught;
 use crate::fetch::{FetchOptions, Progress};
-use crate::files;
 use crate::plan::{BaseSpec, Plan, RunSpec};
 use crate::reference::References;
 use crate::results::{
@@ -132,8 +131,7 @@ impl Sweep<'_> {
         if !self.prune {
             self.check_comparisons(&selected, &tables)?;
         }
-        files::clean(self.results);
-        files::clean(tables.paths().records.path_of_folder());
+        paths.clean();
         let inputs = Inputs::new(self.plan, self.fetch, reporter.transfers())?;
         for run in &selected {
             if tables.get(&run.key).is_none() {
@@ -182,8 +180,7 @@ impl Sweep<'_> {
                     references.annotate(&mut m.row);
                     // First, so that a row that is written has its record.
                     tables.paths().records.save(&run.key, &m.record)?;
-                    tables.put_kld(&run.key, m.kld)?;
-                    tables.put(m.row.clone(), m.windows, Some(m.timing))?;
+                    tables.put_and_save(m.row.clone(), m.windows, Some(m.timing), m.kld)?;
                     m.row
                 }
                 Err(Failed { error, .. }) if error.is_interruption() => {
@@ -196,13 +193,12 @@ impl Sweep<'_> {
                     let row = ended(run, known, Outcome::Failed(error.status()));
                     self.drop_record(&tables, &run.key)?;
                     let kld = run.base.as_ref();
-                    tables.put_kld(&run.key, kld.map(|base| blank_kld(run, base, &inputs)))?;
-                    tables.put(row.clone(), Vec::new(), None)?;
+                    let kld = kld.map(|base| blank_kld(run, base, &inputs));
+                    tables.put_and_save(row.clone(), Vec::new(), None, kld)?;
                     row
                 }
             };
             reporter.end(&row, clock.elapsed());
-            tables.save()?;
         }
         tables.save()?;
         Ok((tables, summary))
@@ -259,7 +255,8 @@ impl Sweep<'_> {
         // What cannot be made ready fails again, and its row says why.
         let ready = self.ready(run, cache, inputs);
         let same = |(_, ready): &(_, Ready)| row.provenance.is_same_run(&ready.provenance);
-        if !ready.is_ok_and(|ready| same(&ready)) {
+        // A row without its windows was being replaced when its process died.
+        if !ready.is_ok_and(|ready| same(&ready)) || tables.windows(&run.key).is_empty() {
             return false;
         }
         match (&run.base, tables.kld(&run.key)) {

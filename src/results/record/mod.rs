@@ -218,11 +218,6 @@ impl RecordFolder {
         Self(table.with_file_name(".records").join(name))
     }
 
-    /// The directory itself.
-    pub fn path_of_folder(&self) -> &Path {
-        &self.0
-    }
-
     /// The file of a run. Keys hold slashes, and file systems have their own ideas
     /// of case and length: a hash keeps names apart.
     pub fn path(&self, key: &str) -> PathBuf {
