@@ -53,7 +53,8 @@ impl ModelFacts {
             Some(Value::Array(array)) => array.len() as u64,
             _ => 0,
         };
-        let mut layers = Vec::new();
+        let n_layers = saturating(size("block_count")?);
+        let mut layers = vec![LayerSizes::default(); n_layers.min(MANY_LAYERS)];
         let (mut layer_parameters, mut attention_values) = (0, 0);
         for t in gguf.tensors() {
             let Some((layer, name)) = in_layer(&t.name) else {
@@ -87,7 +88,7 @@ impl ModelFacts {
             vocabulary_entries: entries("tokens") + entries("merges"),
             head: head.map(HeadSizes::new).unwrap_or_default(),
             layers,
-            n_layers: saturating(size("block_count")?),
+            n_layers,
             n_embd: saturating(size("embedding_length")?),
             types: gguf.tensors().iter().map(|t| t.ty).collect(),
             context_length: saturating(size("context_length")?),

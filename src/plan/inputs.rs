@@ -89,26 +89,40 @@ fn files_matching(pattern: &str) -> Result<Vec<PathBuf>, String> {
 /// such names out without a word.
 fn unnamable(pattern: &str) -> Option<PathBuf> {
     let parts: Vec<&str> = pattern.split('/').collect();
-    let is_glob = |part: &&str| part.contains(['*', '?', '[']);
-    (0..parts.len())
-        .filter(|&i| is_glob(&parts[i]))
-        .find_map(|i| {
-            let last = i + 1 == parts.len();
-            let folders = match parts[..i].join("/") {
-                before if before.is_empty() && pattern.starts_with('/') => vec!["/".into()],
-                before if before.is_empty() => vec![PathBuf::from(".")],
-                before => glob::glob(&before).ok()?.flatten().collect(),
-            };
-            let named = Pattern::new(parts[i]).ok()?;
-            let entries = folders.into_iter().filter_map(|f| f.read_dir().ok());
-            let mut paths = entries.flatten().flatten().map(|entry| entry.path());
-            paths.find(|path| {
-                let name = path.file_name().unwrap_or_default();
-                let matches = parts[i] == "**" || named.matches(&name.to_string_lossy());
-                // What comes before the last part is a folder, and a file after it.
-                name.to_str().is_none() && matches && (last != path.is_dir())
-            })
+    let is_glob = |part: &str| part.contains(['*', '?', '[']);
+    let globs = (0..parts.len()).filter(|&i| is_glob(parts[i]));
+    globs.into_iter().find_map(|i| {
+        let (last, any_folder) = (i + 1 == parts.len(), parts[i] == "**");
+        let folders = folders(&parts[..i + usize::from(any_folder)]);
+        let named = Pattern::new(parts[i]).ok()?;
+        let entries = folders.into_iter().filter_map(|f| f.read_dir().ok());
+        let mut paths = entries.flatten().flatten().map(|entry| entry.path());
+        paths.find(|path| {
+            let name = path.file_name().unwrap_or_default();
+            let matches = any_folder || named.matches(&name.to_string_lossy());
+            // What comes before the last part is a folder, and the last is a file.
+            name.to_str().is_none() && matches && (last != path.is_dir())
         })
+    })
+}
+
+/// The folders that the first parts of a pattern match.
+fn folders(parts: &[&str]) -> Vec<PathBuf> {
+    let Some((last, before)) = parts.split_last() else {
+        return vec![PathBuf::from(".")];
+    };
+    if parts == [""] {
+        return vec![PathBuf::from("/")];
+    }
+    // `a/**` stands for the folder `a` too.
+    let mut found = match *last {
+        "**" => folders(before),
+        _ => Vec::new(),
+    };
+    if let Ok(paths) = glob::glob(&parts.join("/")) {
+        found.extend(paths.flatten());
+    }
+    found
 }
 
 /// One file, however it is spelt.

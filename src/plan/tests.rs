@@ -122,7 +122,7 @@ fn a_glob_leaves_no_file_out_in_silence() {
 
     let same = strange("c", b"b\xff.txt");
     std::fs::write(&same, "x").unwrap();
-    for glob in ["c/*.txt", "*/*.txt", "**/*.txt", "c/?[!a].txt"] {
+    for glob in ["c/*.txt", "[c]/*.txt", "c/**/*.txt", "c/?[!a].txt"] {
         let error = project.error(&text(glob));
         assert!(error.contains("3:12: "), "{glob}: {error}");
         assert!(
@@ -132,8 +132,8 @@ fn a_glob_leaves_no_file_out_in_silence() {
     }
     std::fs::remove_file(&same).unwrap();
 
-    // A folder on the way, a link to nothing, a pipe.
-    let folder = strange("c", b"d\xfe");
+    // A folder on the way, a link to nothing.
+    let folder = strange("c/deep", b"d\xfe");
     std::fs::create_dir(&folder).unwrap();
     assert_eq!(project.keys(&text("c/*.txt")).len(), 1);
     let error = project.error(&text("c/**/*.txt"));
@@ -632,6 +632,7 @@ fn numerics_that_the_weights_have_no_products_for_are_refused() {
         GgufWriter::new("llama")
             .meta("llama.block_count", Value::U32(1))
             .meta("llama.embedding_length", Value::U32(256))
+            .meta("llama.context_length", Value::U32(2048))
             .f32_tensor("token_embd.weight", &[256, 1], &[0.0; 256])
             .tensor(
                 "blk.0.ffn_up.weight",

@@ -201,7 +201,7 @@ pub struct Speed {
     pub products: f64,
     /// Attention's products, and its softmax.
     pub attention: f64,
-    /// Bytes of f32 that weights are decoded to.
+    /// Bytes of f32 that weights are decoded to and packed.
     pub decoding: f64,
 }
 
@@ -222,7 +222,7 @@ impl Speed {
         Self {
             products: part * products,
             attention: part * 180.0,
-            decoding: part * 50.0,
+            decoding: part * 4.0,
         }
     }
 }
