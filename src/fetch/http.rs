@@ -114,13 +114,13 @@ impl Download<'_> {
                         return Ok(());
                     }
                 }
-                StatusCode::OK => return self.from_start(&head, &body),
+                StatusCode::OK => return self.expect_whole(&head, &body),
                 status => return Err(self.status(status)),
             }
         }
         let (head, body) = self.request(0, None)?;
         match head.status {
-            StatusCode::OK => self.from_start(&head, &body),
+            StatusCode::OK => self.expect_whole(&head, &body),
             StatusCode::PARTIAL_CONTENT => {
                 Err(self.protocol("the server sent another range of bytes than the one asked for"))
             }
@@ -128,7 +128,7 @@ impl Download<'_> {
         }
     }
 
-    fn from_start(&self, head: &response::Parts, body: &Body) -> Result<(), Failure> {
+    fn expect_whole(&self, head: &response::Parts, body: &Body) -> Result<(), Failure> {
         let Transfer { part, hashed, .. } = *self.transfer;
         self.check_encoding(head)?;
         let chunked = head.headers.contains_key("transfer-encoding");

@@ -459,13 +459,6 @@ fn contradictions_are_errors_with_file_and_line_wherever_tables_are_read() {
         ),
         (
             "results/x.timing.csv",
-            3,
-            "key",
-            "none",
-            "the table has no run 'none'",
-        ),
-        (
-            "results/x.timing.csv",
             2,
             "wall_s",
             "-1",

@@ -4,15 +4,14 @@
 //! helper is used in each.
 #![allow(dead_code)]
 
-#[path = "../support/skip.rs"]
-mod skip;
-
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+
+use crate::skip;
 use sha2::{Digest, Sha256};
 
 const SOURCES: [&str; 15] = [

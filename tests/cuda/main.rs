@@ -16,3 +16,5 @@ mod placements;
 mod precision;
 #[path = "../support/mod.rs"]
 mod support;
+
+use support::skip;

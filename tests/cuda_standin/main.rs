@@ -6,6 +6,8 @@ mod execution;
 mod failures;
 mod order;
 mod products;
+#[path = "../support/skip.rs"]
+mod skip;
 
 use std::sync::Arc;
 

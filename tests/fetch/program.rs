@@ -66,6 +66,7 @@ fn the_models_and_corpora_of_an_experiment_are_fetched() {
     let model = GgufWriter::new("llama")
         .meta("llama.block_count", Value::U32(1))
         .meta("llama.embedding_length", Value::U32(8))
+        .meta("llama.context_length", Value::U32(128))
         .f32_tensor("token_embd.weight", &[8, 4], &[0.5; 32])
         .to_bytes();
     let corpus = b"It was a dark and stormy night. ".repeat(2_000);

@@ -443,14 +443,17 @@ fn what_an_interrupted_save_leaves_is_dropped_and_nothing_else() {
         (t.rows().len(), t.windows("a").len(), t.windows("b").len()),
         (2, 4, 0)
     );
-    for part in ["windows", "timing"] {
-        write(dir.path(), "t", &runs[..1]);
-        copy(part);
-        let e = Tables::load(dir.path(), "t").unwrap_err().to_string();
-        let line = if part == "windows" { 6 } else { 3 };
-        let want = format!("t.{part}.csv:{line}: the table has no run 'b'");
-        assert!(e.contains(&want), "{e}");
-    }
+    write(dir.path(), "t", &runs[..1]);
+    copy("windows");
+    let e = Tables::load(dir.path(), "t").unwrap_err().to_string();
+    assert!(
+        e.contains("t.windows.csv:6: the table has no run 'b'"),
+        "{e}"
+    );
+    // Timings are not committed: they may be of another branch.
+    write(dir.path(), "t", &runs[..1]);
+    copy("timing");
+    assert_eq!(Tables::load(dir.path(), "t").unwrap().rows().len(), 1);
 }
 
 /// Tables in the repository are what this version would write.
