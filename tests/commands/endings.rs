@@ -328,9 +328,10 @@ fn what_dead_processes_left_is_gone_after_the_next_start() {
     assert_eq!(mode("b.bin"), mode("m/llama.gguf"));
 }
 
-/// Kills a command at instants spread over the time that it takes, `check` after
-/// each.
+/// Kills a command at `n` instants, or `PPLX_KILLS`, spread over the time that it
+/// takes, `check` after each.
 fn kill_at(project: &Project, n: u32, arguments: &[&str], mut check: impl FnMut()) {
+    let n = std::env::var("PPLX_KILLS").map_or(n, |n| n.parse().unwrap());
     let start = |arguments: &[&str]| {
         let mut command = project.command(arguments);
         command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -369,6 +370,34 @@ fn whatever_moment_it_is_killed_at_a_sweep_goes_on_to_the_same_bytes() {
             wipe();
         },
     );
+}
+
+#[test]
+fn whatever_moment_it_is_killed_at_a_calibration_goes_on_to_the_same_bytes() {
+    const FLOORS: &str = "results/x.noise.csv";
+    let project = project();
+    let noise = ["noise", FILE, "--seeds", "2", "-t", "1"];
+    let resume = [&noise[..], &["--resume"]].concat();
+    project.pplx(&noise).good();
+    let floors = project.read(FLOORS);
+    let wipe = || {
+        fs::remove_dir_all(project.path("results")).unwrap();
+        fs::remove_dir_all(project.path("cache")).unwrap();
+    };
+    wipe();
+    let mut kept = 0;
+    kill_at(&project, 10, &noise, || {
+        if let Ok(found) = fs::read_to_string(project.path(FLOORS)) {
+            kept += found.lines().count() - 1;
+            let right = found.lines().all(|line| floors.lines().any(|l| l == line));
+            assert!(right, "{found}");
+        }
+        project.pplx(&resume).good();
+        assert_eq!(project.read(FLOORS), floors);
+        assert!(project.temporaries().is_empty());
+        wipe();
+    });
+    assert!(kept > 0, "no kill came after a row");
 }
 
 #[test]
