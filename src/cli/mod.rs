@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::eval::EvalError;
+use crate::fetch::masked_urls;
 use crate::run::MeasureError;
 use crate::{fault, say};
 
@@ -133,7 +134,7 @@ pub fn main() -> ExitCode {
         Err(Failure::Interrupted(m)) => (signals::exit_code(), m),
     };
     if !message.is_empty() {
-        say::message(format!("pplx: {message}"));
+        say::message(format!("pplx: {}", masked_urls(&message)));
     }
     ExitCode::from(code)
 }

@@ -14,7 +14,7 @@ use crate::experiment::Experiment;
 use crate::fetch::masked_source;
 use crate::gguf::Gguf;
 use crate::isa::Isa;
-use crate::plan::{Estimate, Numerics, Plan, RunSpec, Tokens, Work, assumed_gflops};
+use crate::plan::{Estimate, Numerics, Pace, Plan, RunSpec, Tokens, Work};
 use crate::say;
 use crate::tokenizer::Tokenizer;
 
@@ -45,19 +45,20 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let experiment = Experiment::load(&args.file, &args.sets).map_err(Failure::usage)?;
     let plan = Plan::new(&experiment).map_err(Failure::usage)?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let pace = Pace::measured(threads);
     let counts = match args.count_tokens {
         true => token_counts(&plan)?,
         false => HashMap::new(),
     };
     let estimate = |run: &RunSpec| {
         let tokens = counts.get(&names(run)).copied();
-        Estimate::new(run, tokens, threads)
+        Estimate::new(run, tokens, pace)
     };
     let rows: Vec<(&RunSpec, Estimate)> =
         plan.runs.iter().map(|run| (run, estimate(run))).collect();
     let out = match args.format {
-        Format::Text => text(&plan, &rows, threads),
-        Format::Json => json(&plan, &rows, threads)?,
+        Format::Text => text(&plan, &rows, pace),
+        Format::Json => json(&plan, &rows, pace)?,
     };
     let printed = match args.format {
         Format::Text => say::text(&out),
@@ -91,7 +92,7 @@ fn token_counts(plan: &Plan) -> Result<HashMap<(String, String), usize>, Failure
     Ok(counts)
 }
 
-fn text(plan: &Plan, rows: &[(&RunSpec, Estimate)], threads: usize) -> String {
+fn text(plan: &Plan, rows: &[(&RunSpec, Estimate)], pace: Pace) -> String {
     let mut out = plan.name.clone();
     if !plan.description.is_empty() {
         out += &format!(": {}", plan.description);
@@ -142,8 +143,9 @@ fn text(plan: &Plan, rows: &[(&RunSpec, Estimate)], threads: usize) -> String {
     out += "\n";
     out += &format!(
         "~ is an estimate: tokens as bytes/4 (--count-tokens counts them); memory at its peak, pages \
-         of the file\nincluded; time at an assumed {} for {threads} threads on {}.\n",
-        speeds(rows, threads),
+         of the file\nincluded; time at {}, which {} threads\non {} reach at the moment.\n",
+        speeds(rows, pace),
+        pace.threads,
         Isa::detect().name()
     );
     for note in &plan.notes {
@@ -152,15 +154,15 @@ fn text(plan: &Plan, rows: &[(&RunSpec, Estimate)], threads: usize) -> String {
     out
 }
 
-/// The assumed speeds of the numerics that runs on the CPU have.
-fn speeds(rows: &[(&RunSpec, Estimate)], threads: usize) -> String {
+/// The speeds of the numerics that runs on the CPU have.
+fn speeds(rows: &[(&RunSpec, Estimate)], pace: Pace) -> String {
     let mut speeds: Vec<String> = Vec::new();
     for (run, _) in rows.iter().filter(|(run, _)| !run.placement.uses_gpu()) {
         let unit = match run.numerics {
             Numerics::Q8 => "GOP/s",
             _ => "GFLOP/s",
         };
-        let speed = assumed_gflops(threads, run.numerics);
+        let speed = pace.gflops(run.numerics);
         let speed = format!("{speed:.0} {unit} ({})", run.numerics);
         if !speeds.contains(&speed) {
             speeds.push(speed);
@@ -267,7 +269,7 @@ fn align(rows: &[Vec<String>], right: &[usize]) -> String {
     out
 }
 
-fn json(plan: &Plan, rows: &[(&RunSpec, Estimate)], threads: usize) -> Result<String, Failure> {
+fn json(plan: &Plan, rows: &[(&RunSpec, Estimate)], pace: Pace) -> Result<String, Failure> {
     let runs: Vec<Value> = rows.iter().map(|(run, e)| run_json(run, e)).collect();
     let reference_files: Vec<String> = plan.reference_files.iter().map(|p| path_text(p)).collect();
     let value = json!({
@@ -279,8 +281,8 @@ fn json(plan: &Plan, rows: &[(&RunSpec, Estimate)], threads: usize) -> Result<St
         "merged": plan.merged,
         "notes": plan.notes,
         "reference_files": reference_files,
-        "assumed_gflops": assumed_gflops(threads, Numerics::Exact),
-        "assumed_gops_q8": assumed_gflops(threads, Numerics::Q8),
+        "assumed_gflops": pace.gflops(Numerics::Exact),
+        "assumed_gops_q8": pace.gflops(Numerics::Q8),
     });
     let mut out = serde_json::to_string_pretty(&value).map_err(Failure::failed)?;
     out.push('\n');

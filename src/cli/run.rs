@@ -8,7 +8,7 @@ use super::inputs::planned;
 use super::progress::{SweepProgress, interrupted};
 use super::tables::{TableArgs, failure};
 use super::values;
-use crate::plan::{Estimate, RunSpec};
+use crate::plan::{Estimate, Pace, RunSpec};
 use crate::results::{kld_format, render};
 use crate::run::Sweep;
 use crate::say;
@@ -104,6 +104,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
 fn expected(runs: &[&RunSpec], threads: usize) -> Vec<Option<f64>> {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if threads == 0 { cores() } else { threads };
-    let seconds = |run: &&RunSpec| Estimate::new(run, None, threads).seconds;
+    let pace = Pace::measured(threads);
+    let seconds = |run: &&RunSpec| Estimate::new(run, None, pace).seconds;
     runs.iter().map(seconds).collect()
 }

@@ -41,15 +41,27 @@ pub fn masked_source(text: &str) -> String {
     mask_url(text)
 }
 
+/// A message of ours, with the URLs in it masked: whoever gives one as a path is told
+/// that there is no such file.
+pub fn masked_urls(text: &str) -> String {
+    mask_words(text, |word| word.contains("://"))
+}
+
 /// What another program or library said, with the URLs in it masked.
 pub(super) fn masked_text(text: &str) -> String {
+    mask_words(text, |word| {
+        // Paths of requests come with their query, but without a host.
+        let has_query = word.starts_with('/') && word.contains('?');
+        word.contains("://") || word.contains('@') || has_query
+    })
+}
+
+fn mask_words(text: &str, is_url: impl Fn(&str) -> bool) -> String {
     let is_end = |c: char| c.is_whitespace() || "'\"`<>".contains(c);
     text.split_inclusive(is_end)
         .map(|piece| {
             let word = piece.trim_end_matches(is_end);
-            // Paths of requests come with their query, but without a host.
-            let has_query = word.starts_with('/') && word.contains('?');
-            match word.contains("://") || word.contains('@') || has_query {
+            match is_url(word) {
                 true => mask_url(word) + &piece[word.len()..],
                 false => piece.to_owned(),
             }

@@ -25,7 +25,7 @@ mod store;
 
 pub use error::FetchError;
 pub use hash::{Stamp, sha256_file, sha256_of};
-pub use mask::{MaskedUrl, masked_source};
+pub use mask::{MaskedUrl, masked_source, masked_urls};
 pub use progress::{Progress, Quiet, TerminalProgress};
 pub use source::{RepoKind, Source, is_meant_as_source, parse_source};
 

@@ -1,8 +1,8 @@
 //! What a run will take, roughly, before anything is loaded.
 
 use super::{ModelFacts, Placement, RunSpec};
-use crate::backend::cpu::Isa;
 use crate::backend::cpu::footprint::{Footprint, LayerSizes, Load, Speed};
+use crate::backend::cpu::{Isa, pace};
 use crate::backend::{Device, LayerSpan, Numerics, Partition};
 use crate::eval::{Feed, GeometryError, WindowPlan};
 
@@ -44,14 +44,32 @@ pub struct Work {
     pub scored: usize,
 }
 
-/// The speed of products with weights that times are estimated with, in GFLOP/s.
-pub fn assumed_gflops(threads: usize, numerics: Numerics) -> f64 {
-    Speed::assumed(Isa::detect(), numerics).products * threads as f64
+/// How fast a machine is: what times are estimated with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pace {
+    pub threads: usize,
+    /// Of what [`Speed`] assumes.
+    pub part: f64,
+}
+
+impl Pace {
+    /// That of this machine at the moment; see [`pace::measure`].
+    pub fn measured(threads: usize) -> Self {
+        Self {
+            threads,
+            part: pace::measure(Isa::detect(), threads),
+        }
+    }
+
+    /// Products with weights, in GFLOP/s.
+    pub fn gflops(self, numerics: Numerics) -> f64 {
+        Speed::assumed(Isa::detect(), numerics).products * self.part * self.threads as f64
+    }
 }
 
 impl Estimate {
     /// `tokens` is the corpus's length in this model's tokens, where known.
-    pub fn new(run: &RunSpec, tokens: Option<usize>, threads: usize) -> Self {
+    pub fn new(run: &RunSpec, tokens: Option<usize>, pace: Pace) -> Self {
         let tokens = match (tokens, run.corpus.bytes) {
             (Some(n), _) => Tokens::Exact(n),
             (None, Some(bytes)) => Tokens::Estimated(saturating(bytes / BYTES_PER_TOKEN)),
@@ -88,9 +106,9 @@ impl Estimate {
         }];
         let parts = || parts.iter().chain(&base);
         let n_ctx = run.geometry.n_ctx;
-        let seconds = |work: &Work| parts().map(|p| p.seconds(n_ctx, work, threads)).sum();
+        let seconds = |work: &Work| parts().map(|p| p.seconds(n_ctx, work, pace)).sum();
         let corpus = count.unwrap_or(0) as u64 * size_of::<u32>() as u64;
-        let memory = parts().map(|p| p.memory(n_ctx, work.as_ref(), threads));
+        let memory = parts().map(|p| p.memory(n_ctx, work.as_ref(), pace.threads));
         Self {
             tokens,
             device_bytes: run.footprint.map(|f| f.least()),
@@ -114,13 +132,13 @@ struct Part<'a> {
 
 impl Part<'_> {
     /// `None` without the model, and on a GPU: no GPU's speed is assumed.
-    fn seconds(&self, n_ctx: usize, work: &Work, threads: usize) -> Option<f64> {
+    fn seconds(&self, n_ctx: usize, work: &Work, pace: Pace) -> Option<f64> {
         let model = self.facts.filter(|_| !self.placement.uses_gpu())?;
         let speed = Speed::assumed(Isa::detect(), self.numerics);
         let giga = products(model, work) / speed.products
             + attention(model, n_ctx, work) / speed.attention
-            + decoded(model, self.numerics, n_ctx, work, threads) / speed.decoding;
-        Some(giga / (1e9 * threads as f64))
+            + decoded(model, self.numerics, n_ctx, work, pace.threads) / speed.decoding;
+        Some(giga / (1e9 * pace.part * pace.threads as f64))
     }
 
     /// Peak of resident main memory.

@@ -26,7 +26,7 @@ use crate::results::Gate;
 use crate::tokenizer;
 
 pub use crate::backend::Numerics;
-pub use estimate::{Estimate, Tokens, Work, assumed_gflops};
+pub use estimate::{Estimate, Pace, Tokens, Work};
 pub use facts::ModelFacts;
 pub use machine::Machine;
 pub use placement::{Placement, Resolution, Subject, Unavailable};

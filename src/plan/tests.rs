@@ -9,6 +9,11 @@ use crate::backend::cuda::CudaError;
 use crate::eval::GeometryError;
 use crate::gguf::{BlockType, GgufWriter, Value};
 
+/// As fast as is assumed.
+fn pace(threads: usize) -> Pace {
+    Pace { threads, part: 1.0 }
+}
+
 /// A project folder with `experiments/x.toml`, models and corpora. Paths in the
 /// experiment resolve against it, since the tests' working folder lacks them.
 struct Project {
@@ -369,7 +374,7 @@ fn what_can_be_fetched_need_not_be_there() {
     assert_eq!(run.model.path, Path::new("m/x.gguf"));
     assert_eq!(run.model.source.len(), 2);
     assert!(run.model.facts.is_none() && run.corpus.bytes.is_none());
-    let estimate = Estimate::new(run, None, 2);
+    let estimate = Estimate::new(run, None, pace(2));
     assert_eq!((estimate.tokens, estimate.work), (Tokens::Unknown, None));
     assert_eq!((estimate.memory_bytes, estimate.seconds), (None, None));
 }
@@ -408,9 +413,9 @@ fn estimates() {
     let plan = project.plan(MINIMAL).unwrap();
     let run = &plan.runs[0];
     // Unknown tokens: a quarter of the bytes. 10,000 / 256 = 39 windows.
-    let rough = Estimate::new(run, None, 1);
+    let rough = Estimate::new(run, None, pace(1));
     assert_eq!(rough.tokens, Tokens::Estimated(10_000));
-    let exact = Estimate::new(run, Some(1024), 1);
+    let exact = Estimate::new(run, Some(1024), pace(1));
     let work = Work {
         windows: 4,
         evaluated: 1024,
@@ -425,7 +430,7 @@ fn estimates() {
     let giga = products / speed.products + 4.0 * 112.0 / speed.decoding;
     let seconds = exact.seconds.unwrap();
     assert!((seconds - giga / 1e9).abs() < 1e-12 * seconds, "{seconds}");
-    let short = Estimate::new(run, Some(511), 1);
+    let short = Estimate::new(run, Some(511), pace(1));
     assert!(matches!(
         short.work,
         Some(Err(GeometryError::CorpusTooShort { .. }))
@@ -456,7 +461,7 @@ fn estimates_of_experts_and_of_q8() {
         (facts.parameters, facts.layer_parameters),
         (640 + up, up / 4)
     );
-    let seconds = |run| Estimate::new(run, Some(1024), 1).seconds.unwrap();
+    let seconds = |run| Estimate::new(run, Some(1024), pace(1)).seconds.unwrap();
     let (exact, q8) = (seconds(&plan.runs[0]), seconds(&plan.runs[1]));
     // How much faster 8 bits are is the processor's.
     assert!(exact > q8, "{exact} {q8}");
@@ -492,10 +497,10 @@ fn estimates_of_a_cycle() {
         .unwrap();
     let run = &plan.runs[0];
     assert_eq!(run.key, "a/t.txt/256/sw-s256-p129/cpu_layers=1+cycle/exact");
-    let estimate = Estimate::new(run, Some(1024), 1);
+    let estimate = Estimate::new(run, Some(1024), pace(1));
     // 4 windows of 256, 8 channels of 4 bytes.
     assert_eq!(estimate.checkpoint_bytes, Some(4 * 256 * 8 * 4));
-    let whole = Estimate::new(&project.plan(MINIMAL).unwrap().runs[0], Some(1024), 1);
+    let whole = Estimate::new(&project.plan(MINIMAL).unwrap().runs[0], Some(1024), pace(1));
     // The only layer with weights is mapped in place of the whole file.
     let file = run.model.facts.as_ref().unwrap().file_bytes;
     let less = whole.memory_bytes.unwrap() - estimate.memory_bytes.unwrap();

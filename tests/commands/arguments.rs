@@ -291,3 +291,20 @@ fn doctor_says_what_the_machine_has() {
     let out = project.pplx_with(&["doctor"], &variables).good();
     assert!(out.contains("cache cannot be written: "), "{out}");
 }
+
+#[test]
+fn a_url_that_is_taken_for_a_path_is_shown_without_its_password() {
+    let project = Project::new();
+    let experiment = "name = \"x\"\n[sweep]\ncontexts = [32]\n[[corpora]]\npath = \"c/t.txt\"\n[[models]]\n\
+                      path = \"https://u:s3cret@h/x.gguf\"\n";
+    project.write("experiments/x.toml", experiment);
+    let commands: [&[&str]; 3] = [
+        &["run", "experiments/x.toml"],
+        &["score", "https://u:s3cret@h/x.gguf", "-f", "c/t.txt"],
+        &["inspect", "https://u:s3cret@h/x.gguf"],
+    ];
+    for arguments in commands {
+        let ended = project.pplx(arguments).bad(2);
+        assert!(ended.contains("https://***@h/x.gguf"), "{ended}");
+    }
+}

@@ -22,6 +22,7 @@ mod math;
 mod mla;
 mod moe;
 mod norm;
+pub mod pace;
 pub mod q8;
 mod rope;
 mod rwkv;
