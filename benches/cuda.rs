@@ -9,7 +9,7 @@ use std::time::Instant;
 use pplx::backend::cuda::{CudaModel, Precision, batch_windows, devices};
 use pplx::backend::{Device, Interrupt, Partition};
 use pplx::corpus::{DEFAULT_CHUNK, tokenize_file};
-use pplx::eval::{CheckpointOptions, Feed, Geometry, Layered, Limits, WindowPlan, score_layered};
+use pplx::eval::{CheckpointOptions, Feed, Geometry, Job, Layered, Limits, WindowPlan, score};
 use pplx::run::LoadedModel;
 use pplx::tokenizer::Options;
 
@@ -55,10 +55,19 @@ fn main() {
             CudaModel::new(loaded.model.clone(), precision, None).unwrap_or_else(|e| panic!("{e}"));
         let seconds = |partition: Partition| {
             let layered = Layered::new(vec![(Device::Cuda, &cuda)], partition).expect("a device");
-            let means = (&Interrupt::default(), &CheckpointOptions::default());
             let start = Instant::now();
-            score_layered(&layered, &tokens.ids, &plan, feed, means, &mut |_| ())
-                .unwrap_or_else(|e| panic!("{e}"));
+            score(
+                &layered,
+                Job {
+                    tokens: &tokens.ids,
+                    plan: &plan,
+                    feed,
+                    interrupt: &Interrupt::default(),
+                    checkpoints: &CheckpointOptions::default(),
+                },
+                &mut |_| (),
+            )
+            .unwrap_or_else(|e| panic!("{e}"));
             start.elapsed().as_secs_f64()
         };
         let whole = || seconds(Partition::whole(Device::Cuda, n));

@@ -131,17 +131,20 @@ fn pplx(job: &Job, numerics: Numerics) -> f64 {
             max_tokens: None,
         },
         bos: tokenizer.bos().filter(|_| tokenizer.add_bos()),
-        placement: Placement::Cpu,
         batch: None,
     };
-    let m = measure(
-        &loaded,
-        &tokens.ids,
-        settings,
-        &Control::default(),
-        &mut |_| (),
-    )
-    .unwrap_or_else(|e| panic!("{e}"));
+    let control = Control::default();
+    let m = loaded
+        .placed(Placement::Cpu, &control, |subject| {
+            measure(
+                subject,
+                loaded.text(&tokens.ids),
+                &settings,
+                &control,
+                &mut |_| (),
+            )
+        })
+        .unwrap_or_else(|e| panic!("{e}"));
     m.evaluated as f64 / m.seconds
 }
 

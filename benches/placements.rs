@@ -85,24 +85,28 @@ fn child(model: &str, corpus: &str, n_ctx: usize, windows: usize, layers: usize)
             max_tokens: None,
         },
         bos: tokenizer.bos().filter(|_| tokenizer.add_bos()),
-        placement: match layers {
-            0 => Placement::Cpu,
-            layers_per_window => Placement::CpuCycle { layers_per_window },
-        },
         batch: None,
     };
+    let placement = match layers {
+        0 => Placement::Cpu,
+        layers_per_window => Placement::CpuCycle { layers_per_window },
+    };
     let before = user_seconds();
-    let m = measure(
-        &loaded,
-        &tokens.ids,
-        settings,
-        &Control::default(),
-        &mut |_| (),
-    )
-    .unwrap_or_else(|e| panic!("{e}"));
+    let control = Control::default();
+    let m = loaded
+        .placed(placement, &control, |subject| {
+            measure(
+                subject,
+                loaded.text(&tokens.ids),
+                &settings,
+                &control,
+                &mut |_| (),
+            )
+        })
+        .unwrap_or_else(|e| panic!("{e}"));
     println!(
         "{}: {:.1} MiB, {:.3} s, {:.2} s user, mean NLL {}",
-        settings.placement,
+        placement,
         peak_rss_mib().unwrap_or(f64::NAN),
         m.seconds,
         user_seconds() - before,

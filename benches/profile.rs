@@ -49,18 +49,21 @@ fn main() {
                 ..Limits::default()
             },
             bos: tokenizer.bos().filter(|_| tokenizer.add_bos()),
-            placement: Placement::Cpu,
             batch: None,
         };
         let start = Instant::now();
-        let m = measure(
-            &loaded,
-            &tokens.ids,
-            settings,
-            &Control::default(),
-            &mut |_| {},
-        )
-        .expect("a measurement");
+        let control = Control::default();
+        let m = loaded
+            .placed(Placement::Cpu, &control, |subject| {
+                measure(
+                    subject,
+                    loaded.text(&tokens.ids),
+                    &settings,
+                    &control,
+                    &mut |_| (),
+                )
+            })
+            .expect("a measurement");
         speeds.push(m.evaluated as f64 / start.elapsed().as_secs_f64());
         columns.push(loaded.cpu.times());
     }

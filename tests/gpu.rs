@@ -9,7 +9,7 @@ use pplx::backend::cuda::{CudaModel, Precision, batch_windows, devices};
 use pplx::backend::{Device, Interrupt, LayerWindowModel, Partition};
 use pplx::corpus::{DEFAULT_CHUNK, tokenize_file};
 use pplx::eval::{
-    CheckpointOptions, Feed, Geometry, Layered, Limits, WindowPlan, WindowScore, score_layered,
+    CheckpointOptions, Feed, Geometry, Job, Layered, Limits, WindowPlan, WindowScore, score,
 };
 use pplx::gguf::Gguf;
 use pplx::model::Model;
@@ -76,9 +76,18 @@ impl Input {
         };
         let on = partition.spans()[0].device;
         let layered = Layered::new(vec![(on, device)], partition).expect("a device");
-        let means = (&Interrupt::default(), &CheckpointOptions::default());
-        score_layered(&layered, &self.tokens, &plan, feed, means, &mut |_| ())
-            .unwrap_or_else(|e| panic!("{e}"))
+        score(
+            &layered,
+            Job {
+                tokens: &self.tokens,
+                plan: &plan,
+                feed,
+                interrupt: &Interrupt::default(),
+                checkpoints: &CheckpointOptions::default(),
+            },
+            &mut |_| (),
+        )
+        .unwrap_or_else(|e| panic!("{e}"))
     }
 
     fn whole(&self, device: Device) -> Partition {

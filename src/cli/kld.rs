@@ -11,12 +11,12 @@ use super::{outputs, values};
 use crate::base::llama_cpp::GridWriter;
 use crate::base::top::TopWriter;
 use crate::base::{BaseFile, BaseInfo};
-use crate::eval::{BaseSink, Geometry, Limits, WindowPlan};
+use crate::eval::{BaseSink, Geometry, Limits, TokenKld, WindowPlan};
 use crate::plan::Placement;
 use crate::results::{KldFigures, NoKldFigures, kld_format};
 use crate::run::{
-    BaseInput, Control, LoadedModel, MeasureError, Settings, check_same_text, check_stored, engine,
-    measure_against, measure_saving,
+    BaseInput, Control, LoadedModel, MeasureError, Measurement, Observation, Settings, Subject,
+    check_same_text, check_stored, engine, measure_against, measure_saving,
 };
 use crate::say;
 use crate::tokenizer;
@@ -168,7 +168,6 @@ pub fn run(args: Args) -> Result<(), Failure> {
             max_tokens: None,
         },
         bos: model.bos,
-        placement: Placement::Cpu,
         batch: args.batch,
     };
     settings.geometry.check().map_err(Failure::usage)?;
@@ -204,7 +203,10 @@ fn save(path: &Path, args: &Args, model: &Input, settings: Settings) -> Result<S
     let fill = |sink: &mut dyn BaseSink| {
         let (loaded, tokens) = (&model.loaded, &model.tokens);
         measured(&args.model, &control, |observe| {
-            measure_saving(loaded, sink, tokens, settings, &control, observe)
+            loaded.placed(Placement::Cpu, &control, |subject| {
+                let text = loaded.text(tokens);
+                measure_saving(subject, sink, text, &settings, &control, observe)
+            })
         })
     };
     match args.format {
@@ -247,85 +249,108 @@ fn compare(
             },
             ..settings
         };
-        let control = args.control.control()?;
-        return report(
+        let comparing = Comparing {
+            control: args.control.control()?,
             path,
             args,
-            (model, settings, &control),
-            (BaseInput::Stored(base.rows()), note),
-        );
+            model,
+            settings,
+        };
+        return comparing.report(note, |subject, observe| {
+            comparing.measure(subject, BaseInput::Stored(base.rows()), observe)
+        });
     }
     let base = Input::open(path, text, args)?;
     check_same_text((&base.tokens, base.bos), (&model.tokens, model.bos))
         .map_err(|e| of_base(path, e))?;
-    let control = args.control.control()?;
-    report(
+    let comparing = Comparing {
+        control: args.control.control()?,
         path,
         args,
-        (model, settings, &control),
-        (
-            BaseInput::Model {
-                loaded: &base.loaded,
-                placement: settings.placement,
-            },
-            None,
-        ),
-    )
+        model,
+        settings,
+    };
+    comparing.report(None, |subject, observe| {
+        let base = &base.loaded;
+        base.placed(Placement::Cpu, &comparing.control, |base| {
+            comparing.measure(subject, BaseInput::Model(base), observe)
+        })
+    })
 }
 
 fn of_base(path: &Path, e: impl std::fmt::Display) -> Failure {
     Failure::usage(format!("{}: {e}", path.display()))
 }
 
-fn report(
-    path: &Path,
-    args: &Args,
-    (model, settings, control): (&Input, Settings, &Control),
-    (base, note): (BaseInput, Option<&str>),
-) -> Result<String, Failure> {
-    let (m, tokens) = measured(&args.model, control, |observe| {
-        measure_against(
-            &model.loaded,
-            base,
-            &model.tokens,
-            settings,
-            control,
-            observe,
-        )
-    })?;
-    let figures = KldFigures::new(&tokens).map_err(|e| match e {
-        NoKldFigures::TooFew => Failure::usage(e),
-        NoKldFigures::Overflow(_) => Failure::failed(e),
-    })?;
-    if args.json {
-        let mut value = kld_format::json(&figures, note);
-        value["engine"] = engine(None).into();
-        value["model"] = args.model.display().to_string().into();
-        value["base"] = path.display().to_string().into();
-        value["n_ctx"] = args.ctx.into();
-        value["windows"] = m.windows.len().into();
-        return Ok(format!("{value:#}\n"));
+/// A model that is compared with a base.
+struct Comparing<'a> {
+    /// Of the base.
+    path: &'a Path,
+    args: &'a Args,
+    model: &'a Input,
+    settings: Settings,
+    control: Control,
+}
+
+type Compared = Result<(Measurement, Vec<TokenKld>), MeasureError>;
+
+impl Comparing<'_> {
+    fn measure(
+        &self,
+        subject: Subject,
+        base: BaseInput,
+        observe: &mut dyn FnMut(Observation),
+    ) -> Compared {
+        let text = self.model.loaded.text(&self.model.tokens);
+        measure_against(subject, base, text, &self.settings, &self.control, observe)
     }
-    Ok(format!(
-        "model     {}\nbase      {}\ncorpus    {}, {} tokens\ngeometry  context {}, {}\nscored    {} \
-         tokens in {} windows\n\n{}",
-        args.model.display(),
-        path.display(),
-        args.corpus.display(),
-        model.tokens.len(),
-        args.ctx,
-        settings.geometry.mode,
-        m.scored,
-        m.windows.len(),
-        kld_format::text(&figures, note)
-    ))
+
+    fn report(
+        &self,
+        note: Option<&str>,
+        measure: impl FnOnce(Subject, &mut dyn FnMut(Observation)) -> Compared,
+    ) -> Result<String, Failure> {
+        let (args, model) = (self.args, self.model);
+        let (m, tokens) = measured(&args.model, &self.control, |observe| {
+            let loaded = &model.loaded;
+            loaded.placed(Placement::Cpu, &self.control, |subject| {
+                measure(subject, observe)
+            })
+        })?;
+        let figures = KldFigures::new(&tokens).map_err(|e| match e {
+            NoKldFigures::TooFew => Failure::usage(e),
+            NoKldFigures::Overflow(_) => Failure::failed(e),
+        })?;
+        if args.json {
+            let mut value = kld_format::json(&figures, note);
+            value["engine"] = engine(None).into();
+            value["model"] = args.model.display().to_string().into();
+            value["base"] = self.path.display().to_string().into();
+            value["n_ctx"] = args.ctx.into();
+            value["windows"] = m.windows.len().into();
+            return Ok(format!("{value:#}\n"));
+        }
+        Ok(format!(
+            "model     {}\nbase      {}\ncorpus    {}, {} tokens\ngeometry  context {}, {}\nscored    {} \
+             tokens in {} windows\n\n{}",
+            args.model.display(),
+            self.path.display(),
+            args.corpus.display(),
+            model.tokens.len(),
+            args.ctx,
+            self.settings.geometry.mode,
+            m.scored,
+            m.windows.len(),
+            kld_format::text(&figures, note)
+        ))
+    }
 }
 
 /// Measures with a bar.
 fn measured<T>(
     model: &Path,
     control: &Control,
-    f: impl FnOnce(&mut dyn FnMut(crate::run::Observation)) -> Result<T, MeasureError>,
+    f: impl FnOnce(&mut dyn FnMut(Observation)) -> Result<T, MeasureError>,
 ) -> Result<T, Failure> {
     let mut bar = WindowsBar::new(&model.to_string_lossy(), &control.interrupt);
     let result = f(&mut |o| bar.at(&o));

@@ -15,7 +15,7 @@ use crate::corpus::{ids_sha256, read_ids, write_ids};
 use crate::eval::{Geometry, Limits, Mode, WindowScore};
 use crate::experiment::{self, DeviceName, PlacementParts};
 use crate::files;
-use crate::plan::{Machine, Resolution, Subject};
+use crate::plan::{self, Machine, Placement, Resolution};
 use crate::results::render;
 use crate::run::{LoadedModel, Measurement, Settings, measure, model_type, remarks};
 use crate::say;
@@ -234,7 +234,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let loaded = LoadedModel::open(args.model(), &options, args.threads)
         .and_then(|loaded| loaded.with_numerics(args.numerics.into()))
         .map_err(Failure::usage)?;
-    let subject = Subject {
+    let subject = plan::Subject {
         model: Some(&loaded.model),
         n_ctx: geometry.n_ctx,
         numerics: loaded.numerics,
@@ -252,13 +252,15 @@ pub fn run(args: Args) -> Result<(), Failure> {
             max_tokens: args.max_tokens,
         },
         bos: bos(&args, &loaded, geometry.mode)?,
-        placement: resolution.placement,
         batch: args.batch,
     };
     // Until here a signal ends the process at once.
     let control = args.control.control()?;
     let mut bar = WindowsBar::new(&args.model().to_string_lossy(), &control.interrupt);
-    let result = measure(&loaded, &tokens, settings, &control, &mut |o| bar.at(&o));
+    let text = loaded.text(&tokens);
+    let result = loaded.placed(resolution.placement, &control, |subject| {
+        measure(subject, text, &settings, &control, &mut |o| bar.at(&o))
+    });
     drop(bar);
     let m = result?;
     if let Some(path) = &args.per_token {
@@ -270,6 +272,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         loaded: &loaded,
         tokens: &tokens,
         settings: &settings,
+        placement: resolution.placement,
         gpu: resolution.gpu.as_deref(),
         m: &m,
         notes: remarks(&loaded, &tokens, &settings),
@@ -389,6 +392,7 @@ struct Report<'a> {
     loaded: &'a LoadedModel,
     tokens: &'a [u32],
     settings: &'a Settings,
+    placement: Placement,
     gpu: Option<&'a str>,
     m: &'a Measurement,
     notes: Vec<String>,
@@ -478,7 +482,7 @@ impl Report<'_> {
             "stride": stride,
             "unscored_prefix": unscored_prefix,
             "bos": self.settings.bos,
-            "placement": self.settings.placement.to_string(),
+            "placement": self.placement.to_string(),
             "layer_placement": self.layer_placement(),
             "numerics": self.loaded.numerics.name(),
             "windows": m.windows.len(),
@@ -503,10 +507,7 @@ impl Report<'_> {
     }
 
     fn layer_placement(&self) -> String {
-        let partition = self
-            .settings
-            .placement
-            .partition(self.loaded.model.n_layer());
+        let partition = self.placement.partition(self.loaded.model.n_layer());
         partition.to_string()
     }
 

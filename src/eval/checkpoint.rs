@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use super::error::CheckpointError;
 use crate::backend::Hidden;
 
 pub const MIB: u64 = 1 << 20;
@@ -32,24 +33,6 @@ impl Default for CheckpointOptions {
             dir: std::env::temp_dir(),
         }
     }
-}
-
-/// Why hidden states cannot be kept.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CheckpointError {
-    #[error(
-        "the hidden states at a cut need {need} MiB on disk beyond the memory they may take, but {} \
-         has {free} MiB left: free some, name another folder (--checkpoint-dir), allow more memory \
-         (--checkpoint-memory), or score fewer windows",
-        dir.display()
-    )]
-    Space { dir: PathBuf, need: u64, free: u64 },
-    #[error("the disk of {} is full: the hidden states at a cut do not fit", dir.display())]
-    Full { dir: PathBuf },
-    #[error("cannot keep hidden states in {}: {message}", dir.display())]
-    Io { dir: PathBuf, message: String },
-    #[error("no hidden states were kept for batch {0}")]
-    Missing(usize),
 }
 
 /// The states of one batch.

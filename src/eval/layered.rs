@@ -2,26 +2,10 @@
 //! the other over the whole corpus.
 
 use super::checkpoint::{CheckpointOptions, Checkpoints};
-use super::geometry::WindowPlan;
-use super::model::Sequence;
-use super::score::{Batch, EvalError, Feed, Passes, Progress, WindowScore, run_passes};
-use crate::backend::{
-    Device, Hidden, Interrupt, LayerSpan, LayerWindow, LayerWindowModel, Partition, Target,
-    TokenScore,
-};
-
-/// Why devices and a partition do not go together.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DeviceError {
-    #[error("there is no model on the device of the layer window {0}")]
-    Missing(LayerSpan),
-    #[error("the partition has {partition} layers, the model on {device} has {model}")]
-    Layers {
-        partition: usize,
-        device: Device,
-        model: usize,
-    },
-}
+use super::ended::{Ended, ModelPasses};
+use super::error::{DeviceError, EvalError};
+use super::passes::{Batch, Job};
+use crate::backend::{Device, Interrupt, LayerSpan, LayerWindow, LayerWindowModel, Partition};
 
 /// A model whose layers run in windows on one or more devices. The embedding is
 /// made on the device of the first window, the head runs on that of the last.
@@ -75,28 +59,6 @@ impl<'a> Layered<'a> {
     }
 }
 
-/// Scores every window of `plan` over `tokens`, in order, calling `each` before
-/// each pass and after each batch of corpus windows.
-///
-/// A partition that cycles takes one pass a layer window: the first embeds, each
-/// leaves its hidden states to the next, the last runs the head. Every other
-/// partition takes one pass. Both yield the same bits.
-///
-/// # Errors
-/// Values that are not finite, ids outside the vocabulary, hidden states that
-/// cannot be kept, interruption.
-pub fn score_layered(
-    model: &Layered,
-    tokens: &[u32],
-    plan: &WindowPlan,
-    feed: Feed,
-    (interrupt, checkpoints): (&Interrupt, &CheckpointOptions),
-    each: &mut dyn FnMut(Progress),
-) -> Result<Vec<WindowScore>, EvalError> {
-    let mut passes = LayerPasses::new(model, plan, (interrupt, checkpoints));
-    run_passes(&mut passes, tokens, plan, feed, interrupt, each)
-}
-
 /// The passes of one model's layer windows.
 pub(super) struct LayerPasses<'a> {
     model: &'a Layered<'a>,
@@ -108,27 +70,25 @@ pub(super) struct LayerPasses<'a> {
 }
 
 impl<'a> LayerPasses<'a> {
-    pub fn new(
-        model: &'a Layered<'a>,
-        plan: &WindowPlan,
-        (interrupt, checkpoints): (&'a Interrupt, &CheckpointOptions),
-    ) -> Self {
-        let rows = plan.windows().iter().map(|w| w.len - 1).sum();
+    pub fn new(model: &'a Layered<'a>, job: Job<'a>, checkpoints: &CheckpointOptions) -> Self {
+        let rows = job.plan.windows().iter().map(|w| w.len - 1).sum();
         Self {
             model,
             passes: model.partition.passes(),
             windows: Vec::new(),
             states: Checkpoints::new(checkpoints.clone(), rows),
-            interrupt,
+            interrupt: job.interrupt,
         }
     }
+}
 
-    pub fn count(&self) -> usize {
+impl ModelPasses for LayerPasses<'_> {
+    fn count(&self) -> usize {
         self.passes.len()
     }
 
     /// Puts the layer windows of a pass on their devices.
-    pub fn begin(&mut self, pass: usize) -> Result<(), EvalError> {
+    fn begin(&mut self, pass: usize) -> Result<(), EvalError> {
         // The old ones leave their devices before the new ones come.
         self.windows.clear();
         for span in self.passes[pass] {
@@ -143,11 +103,7 @@ impl<'a> LayerPasses<'a> {
 
     /// Takes a batch through the layers of a pass. The last pass yields its hidden
     /// states and the model whose head they are for.
-    pub fn advance(
-        &mut self,
-        pass: usize,
-        batch: &Batch,
-    ) -> Result<Option<(Hidden, &'a dyn LayerWindowModel)>, EvalError> {
+    fn advance(&mut self, pass: usize, batch: &Batch) -> Result<Option<Ended<'_>>, EvalError> {
         let (first, last) = (pass == 0, pass + 1 == self.passes.len());
         let spans = self.passes[pass];
         let (Some(first_span), Some(last_span)) = (spans.first(), spans.last()) else {
@@ -188,59 +144,11 @@ impl<'a> LayerPasses<'a> {
             self.states.put(batch.index, tags, hidden)?;
             return Ok(None);
         }
-        Ok(Some((hidden, self.model.on(last_span)?)))
+        Ok(Some(Ended::Hidden {
+            hidden,
+            head: self.model.on(last_span)?,
+        }))
     }
-}
-
-impl Passes for LayerPasses<'_> {
-    fn count(&self) -> usize {
-        LayerPasses::count(self)
-    }
-
-    fn begin(&mut self, pass: usize) -> Result<(), EvalError> {
-        LayerPasses::begin(self, pass)
-    }
-
-    fn batch(
-        &mut self,
-        pass: usize,
-        batch: &Batch,
-    ) -> Result<Option<Vec<Vec<TokenScore>>>, EvalError> {
-        let Some((hidden, head)) = self.advance(pass, batch)? else {
-            return Ok(None);
-        };
-        score_targets(head, &hidden, &batch.sequences(), self.interrupt).map(Some)
-    }
-}
-
-/// The scores of each sequence's targets.
-pub(super) fn score_targets(
-    head: &dyn LayerWindowModel,
-    hidden: &Hidden,
-    sequences: &[Sequence],
-    interrupt: &Interrupt,
-) -> Result<Vec<Vec<TokenScore>>, EvalError> {
-    let scores = head.score_targets(hidden, &targets(sequences), interrupt);
-    let scores = scores.map_err(EvalError::Backend)?;
-    let mut rest = scores.as_slice();
-    let each = sequences.iter().map(|s| {
-        let (head, tail) = rest.split_at(s.targets.len());
-        rest = tail;
-        head.to_vec()
-    });
-    Ok(each.collect())
-}
-
-/// The targets of all sequences, by their rows in the batch.
-pub(super) fn targets(sequences: &[Sequence]) -> Vec<Target> {
-    let mut targets = Vec::with_capacity(sequences.iter().map(|s| s.targets.len()).sum());
-    let mut first_row = 0;
-    for s in sequences {
-        let rows = first_row + s.first_target - 1..;
-        targets.extend(rows.zip(s.targets).map(|(row, &id)| Target { row, id }));
-        first_row += s.tokens.len();
-    }
-    targets
 }
 
 #[cfg(test)]
@@ -248,8 +156,9 @@ mod tests {
     use std::ops::Range;
 
     use super::*;
-    use crate::backend::{BackendError, Hidden};
-    use crate::eval::{Geometry, Limits};
+    use crate::backend::{BackendError, Hidden, Target, TokenScore};
+    use crate::eval::passes::{Passes, run_passes};
+    use crate::eval::{Feed, Geometry, Limits, WindowPlan};
 
     /// Two layers; a hidden state is a token's id, which each layer doubles.
     struct Doubling;
@@ -350,7 +259,12 @@ mod tests {
             pass: usize,
             batch: &Batch,
         ) -> Result<Option<Vec<Vec<TokenScore>>>, EvalError> {
-            self.0.batch(pass, batch)
+            match self.0.advance(pass, batch)? {
+                Some(ended) => ended
+                    .scores(&batch.sequences(), &Interrupt::default())
+                    .map(Some),
+                None => Ok(None),
+            }
         }
     }
 
@@ -367,13 +281,18 @@ mod tests {
                     memory,
                     ..CheckpointOptions::default()
                 };
-                let passes = LayerPasses::new(&model, &plan, (&interrupt, &options));
-                let feed = Feed {
-                    bos: None,
-                    batch: 1,
+                let job = Job {
+                    tokens: &tokens,
+                    plan: &plan,
+                    feed: Feed {
+                        bos: None,
+                        batch: 1,
+                    },
+                    interrupt: &interrupt,
+                    checkpoints: &options,
                 };
-                let mut passes = Swapping(passes, a, b);
-                run_passes(&mut passes, &tokens, &plan, feed, &interrupt, &mut |_| ())
+                let passes = LayerPasses::new(&model, job, &options);
+                run_passes(&mut Swapping(passes, a, b), job, &mut |_| ())
             };
             let good = run(0, 0).unwrap();
             // The target at position 1 of window 3 is scored from the id 30.

@@ -1,19 +1,23 @@
-//! Evaluation: window geometry, scoring, statistics.
+//! Evaluation: window geometry, scoring, KL divergences.
 
 mod checkpoint;
+mod ended;
+mod error;
 mod geometry;
 mod kld;
 mod layered;
 mod model;
-mod score;
+mod passes;
+mod scorer;
 
 pub use crate::stats::{Cluster, ClusteredMean, Moments, clustered_mean};
-pub use checkpoint::{CheckpointError, CheckpointOptions, MIB};
+pub use checkpoint::{CheckpointOptions, MIB};
+pub use error::{CheckpointError, DeviceError, EvalError, StoredError};
 pub use geometry::{Geometry, GeometryError, Limits, Mode, Window, WindowPlan};
 pub use kld::{
-    Base, BaseSink, GridRow, Pair, StoredBase, StoredError, StoredRow, TokenKld, TopRow, save_base,
-    score_against,
+    Base, BaseSink, GridRow, StoredBase, StoredRow, TokenKld, TopRow, save_base, score_against,
 };
-pub use layered::{DeviceError, Layered, score_layered};
+pub use layered::Layered;
 pub use model::{FromLogits, LogitsModel, PerplexityModel, Sequence};
-pub use score::{EvalError, Feed, Progress, WindowScore, score_windows};
+pub use passes::{Feed, Job, Progress, WindowScore};
+pub use scorer::{Scorer, score};

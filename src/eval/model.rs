@@ -30,6 +30,21 @@ pub trait PerplexityModel {
     /// # Errors
     /// Values that are not finite, with the sequence's number in the batch.
     fn score(&mut self, batch: &[Sequence]) -> Result<Vec<Vec<TokenScore>>, BackendError>;
+
+    /// The logits that predict every target, `n_vocab` for each, sequence after
+    /// sequence; `None` from a model that has scores only. KL divergences need them,
+    /// and the scores beside them are made of them.
+    ///
+    /// # Errors
+    /// Those of [`Self::score`].
+    fn logits(&mut self, _batch: &[Sequence]) -> Result<Option<Vec<f32>>, BackendError> {
+        Ok(None)
+    }
+
+    /// The largest context that the model can take; `None`: any.
+    fn n_ctx_max(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// A model that hands out logits.
@@ -46,6 +61,11 @@ pub trait LogitsModel {
     /// # Errors
     /// Whatever keeps the model from evaluating.
     fn forward(&mut self, tokens: &[u32]) -> Result<Vec<f32>, BackendError>;
+
+    /// The largest context that the model can take; `None`: any.
+    fn n_ctx_max(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// Scores a [`LogitsModel`]. A model that returns only the last row is given
@@ -58,17 +78,41 @@ impl<M: LogitsModel> PerplexityModel for FromLogits<M> {
     }
 
     fn score(&mut self, batch: &[Sequence]) -> Result<Vec<Vec<TokenScore>>, BackendError> {
-        let score = |(i, s): (usize, &Sequence)| self.score_sequence(i, s);
-        batch.iter().enumerate().map(score).collect()
+        let each = batch.iter().enumerate().map(|(i, s)| {
+            let mut scores = Vec::with_capacity(s.targets.len());
+            self.rows(i, s, |row, id, position| {
+                scores.push(score_row(row, id, i, position)?);
+                Ok(())
+            })?;
+            Ok(scores)
+        });
+        each.collect()
+    }
+
+    fn logits(&mut self, batch: &[Sequence]) -> Result<Option<Vec<f32>>, BackendError> {
+        let mut rows = Vec::new();
+        for (i, s) in batch.iter().enumerate() {
+            self.rows(i, s, |row, _, _| {
+                rows.extend_from_slice(row);
+                Ok(())
+            })?;
+        }
+        Ok(Some(rows))
+    }
+
+    fn n_ctx_max(&self) -> Option<usize> {
+        self.0.n_ctx_max()
     }
 }
 
 impl<M: LogitsModel> FromLogits<M> {
-    fn score_sequence(
+    /// Hands out the row of logits of every target, with its id and position.
+    fn rows(
         &mut self,
         sequence: usize,
         s: &Sequence,
-    ) -> Result<Vec<TokenScore>, BackendError> {
+        mut each: impl FnMut(&[f32], u32, usize) -> Result<(), BackendError>,
+    ) -> Result<(), BackendError> {
         let (n_vocab, returns_all_rows) = (self.0.n_vocab(), self.0.returns_all_rows());
         let mut forward = |tokens: &[u32], rows: usize| {
             let logits = self.0.forward(tokens)?;
@@ -86,41 +130,44 @@ impl<M: LogitsModel> FromLogits<M> {
             true => Some(forward(s.tokens, s.tokens.len())?),
             false => None,
         };
-        let mut scores = Vec::with_capacity(s.targets.len());
-        for (i, &id) in s.targets.iter().enumerate() {
-            let row = s.first_target + i - 1;
-            let last;
-            let logits = match &all {
-                Some(logits) => &logits[row * n_vocab..][..n_vocab],
-                None => {
-                    last = forward(&s.tokens[..row + 1], 1)?;
-                    &last[..]
-                }
-            };
-            let Some(&logit) = logits.get(id as usize) else {
-                return Err(BackendError::TokenId {
-                    sequence,
-                    position: row + 1,
-                    id,
-                    n_vocab,
-                });
-            };
-            // One of −∞ would leave the sum finite.
-            if !logits.iter().all(|l| l.is_finite()) {
-                return Err(BackendError::NotFinite {
-                    sequence,
-                    position: row,
-                    stage: Stage::Logits,
-                });
+        for (&id, position) in s.targets.iter().zip(s.first_target..) {
+            let row = position - 1;
+            match &all {
+                Some(logits) => each(&logits[row * n_vocab..][..n_vocab], id, position)?,
+                None => each(&forward(&s.tokens[..position], 1)?, id, position)?,
             }
-            scores.push(score_row(logits, logit));
         }
-        Ok(scores)
+        Ok(())
     }
 }
 
-/// A target with the logit `own` in a row of logits, in f64.
-fn score_row(logits: &[f32], own: f32) -> TokenScore {
+/// The score of the target `id` at `position`, from the row of logits that predicts
+/// it; in f64.
+///
+/// # Errors
+/// An id outside the vocabulary; a logit that is not finite: one of −∞ would leave
+/// the sum finite.
+pub(super) fn score_row(
+    logits: &[f32],
+    id: u32,
+    sequence: usize,
+    position: usize,
+) -> Result<TokenScore, BackendError> {
+    let Some(&own) = logits.get(id as usize) else {
+        return Err(BackendError::TokenId {
+            sequence,
+            position,
+            id,
+            n_vocab: logits.len(),
+        });
+    };
+    if !logits.iter().all(|l| l.is_finite()) {
+        return Err(BackendError::NotFinite {
+            sequence,
+            position: position - 1,
+            stage: Stage::Logits,
+        });
+    }
     let (mut top, mut max) = (0, f32::NEG_INFINITY);
     for (id, &l) in logits.iter().enumerate() {
         if l > max {
@@ -134,11 +181,11 @@ fn score_row(logits: &[f32], own: f32) -> TokenScore {
         let x = below(l);
         x.exp() / sum * (sum.ln() - x)
     });
-    TokenScore {
+    Ok(TokenScore {
         nll: f64::from(max) + sum.ln() - f64::from(own),
         rank: logits.iter().filter(|&&l| l > own).count() as u32,
         top_id: top as u32,
         top_p: (1.0 / sum) as f32,
         entropy: terms.sum::<f64>() as f32,
-    }
+    })
 }

@@ -1,6 +1,54 @@
 //! Whether a row is of a measurement: what can move its figures is the same.
 
 use super::row::Provenance;
+use crate::eval::Geometry;
+
+/// What is measured, and by whom, as far as it is known before a corpus is read.
+/// What is not known is empty.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Identity {
+    pub model: String,
+    pub model_sha256: String,
+    /// The block type that holds most of the weights.
+    pub model_type: String,
+    pub architecture: String,
+    pub corpus: String,
+    pub corpus_sha256: String,
+    /// Whether special tokens in the corpus are parsed.
+    pub parse_special: bool,
+    /// As the experiment asks for it.
+    pub placement: String,
+    /// As it was resolved, e.g. `cpu[0,30)`.
+    pub layer_placement: String,
+    pub numerics: String,
+    /// Name and version, e.g. `pplx 0.1.0, arithmetic 1`.
+    pub engine: String,
+}
+
+impl Identity {
+    /// What is known of a run whose tokens are not.
+    pub fn unread(self, geometry: Geometry) -> Provenance {
+        Provenance {
+            model: self.model,
+            model_sha256: self.model_sha256,
+            model_type: self.model_type,
+            architecture: self.architecture,
+            corpus: self.corpus,
+            corpus_sha256: self.corpus_sha256,
+            tokens: None,
+            tokens_sha256: String::new(),
+            geometry,
+            bos: None,
+            parse_special: self.parse_special,
+            windows: None,
+            scored_tokens: None,
+            placement: self.placement,
+            layer_placement: self.layer_placement,
+            numerics: self.numerics,
+            engine: self.engine,
+        }
+    }
+}
 
 impl Provenance {
     /// Whether both are of the same run: all of it is equal, but for the commit that

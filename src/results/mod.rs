@@ -27,7 +27,7 @@ pub use attribution::{Attribution, Effect, Residual};
 pub use csv_file::{CsvError, write_atomic};
 pub use formula::formula_character;
 pub use gate::{Gate, Measured};
-pub use identity::arithmetic_of;
+pub use identity::{Identity, arithmetic_of};
 pub use kld::{KldFigures, NoKldFigures, Sampling};
 pub use kld_row::{KldOutcome, KldRow, KldSummary};
 pub use lock::{LockError, TableLock, Wait};

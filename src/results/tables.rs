@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::csv_file::{self, Columns, CsvError, Line};
 use super::kld_row::{KldOutcome, KldRow};
-use super::record::RecordFolder;
+use super::record::{RecordError, RecordFolder};
 use super::row::{ResultRow, TimingRow, WindowRow};
 use super::schema::{KldRecord, ResultRecord, TimingRecord, WindowRecord};
 use crate::files;
@@ -22,6 +22,8 @@ type Windows = BTreeMap<String, Vec<WindowRow>>;
 pub enum ResultsError {
     #[error(transparent)]
     Csv(#[from] CsvError),
+    #[error(transparent)]
+    Record(#[from] RecordError),
     #[error(
         "{note}; writing the table would lose them: use the newer pplx, or another results folder"
     )]

@@ -9,15 +9,13 @@ use crate::backend::Device;
 use crate::corpus::CorpusError;
 use crate::eval::EvalError;
 use crate::fetch::FetchError;
-use crate::results::{CsvError, LockError, RecordError, ResultsError};
+use crate::results::{CsvError, LockError, ResultsError};
 
 /// Why a sweep could not go on. What concerns one run only is in its row.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
     #[error(transparent)]
     Results(#[from] ResultsError),
-    #[error(transparent)]
-    Record(#[from] RecordError),
     #[error(transparent)]
     Reference(#[from] CsvError),
     #[error(transparent)]
@@ -57,7 +55,7 @@ impl SweepError {
                 !matches!(e, CsvError::Write { .. })
             }
             SweepError::Results(ResultsError::Windows { .. } | ResultsError::Newer { .. }) => true,
-            SweepError::Results(_) | SweepError::Record(_) | SweepError::Interrupted => false,
+            SweepError::Results(_) | SweepError::Interrupted => false,
         }
     }
 }

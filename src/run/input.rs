@@ -6,10 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::measure::{Control, MeasureError, NoPieces, Pieces, Subject, Text};
 use crate::backend::cpu::CpuModel;
-use crate::backend::{BackendError, Device, Numerics, Variation};
+use crate::backend::cuda::{CudaModel, Precision, batch_windows};
+use crate::backend::{BackendError, Device, LayerWindowModel, Numerics, Variation, work};
+use crate::eval::{Feed, Layered, Scorer};
 use crate::gguf::{BlockType, Gguf, GgufError};
 use crate::model::{Model, ModelError};
+use crate::plan::Placement;
 use crate::tokenizer::{self, Tokenizer, TokenizerError};
 
 /// Why a model is not ready.
@@ -33,8 +37,6 @@ pub struct LoadedModel {
     pub cpu: CpuModel,
     pub numerics: Numerics,
     tokenizer: Result<Tokenizer, Arc<TokenizerError>>,
-    /// Bytes of text that each token stands for; empty without a tokenizer.
-    piece_bytes: Vec<u64>,
     /// Of each file when it was opened.
     written: Vec<Written>,
 }
@@ -62,12 +64,6 @@ impl LoadedModel {
         let gguf = Arc::new(Gguf::open(path)?);
         let written = gguf.files().map(written).collect();
         let tokenizer = Tokenizer::from_gguf(gguf.metadata(), options);
-        let piece_bytes = match &tokenizer {
-            Ok(t) => (0..t.vocab_size() as u32)
-                .map(|id| t.piece(id).len() as u64)
-                .collect(),
-            Err(_) => Vec::new(),
-        };
         let model = Model::from_gguf(gguf).map_err(|error| match error {
             // It names the file itself.
             ModelError::Gguf(e) => InputError::Gguf(e),
@@ -83,7 +79,6 @@ impl LoadedModel {
             numerics: Numerics::Exact,
             model,
             tokenizer: tokenizer.map_err(Arc::new),
-            piece_bytes,
             written,
         })
     }
@@ -129,11 +124,68 @@ impl LoadedModel {
         tokenizer.map_err(|e| InputError::Tokenizer(e.clone()))
     }
 
-    /// Bytes of text that `ids` stand for; 0 where that is not known.
-    pub fn text_bytes(&self, ids: &[u32]) -> u64 {
-        ids.iter()
-            .map(|&id| self.piece_bytes.get(id as usize).copied().unwrap_or(0))
-            .sum()
+    /// Token ids as a text for the model.
+    pub fn text<'a>(&'a self, ids: &'a [u32]) -> Text<'a> {
+        let pieces: &dyn Pieces = match &self.tokenizer {
+            Ok(tokenizer) => tokenizer,
+            Err(_) => &NoPieces,
+        };
+        Text { ids, pieces }
+    }
+
+    /// Puts the model's layers where a placement wants them, to be measured there.
+    ///
+    /// # Errors
+    /// A device that is missing or cannot do the model's numerics; a model that was
+    /// written to meanwhile.
+    pub fn placed<T>(
+        &self,
+        placement: Placement,
+        control: &Control,
+        measure: impl FnOnce(Subject) -> Result<T, MeasureError>,
+    ) -> Result<T, MeasureError> {
+        let (model, numerics) = (&self.model, self.numerics);
+        let partition = placement.partition(model.n_layer());
+        let mut used = partition.spans().iter().map(|s| s.device);
+        if let Some(device) = used.find(|&device| !numerics.runs_on(device)) {
+            return Err(MeasureError::Numerics { numerics, device });
+        }
+        let streamed;
+        let cpu: &dyn LayerWindowModel = match partition.cycles() {
+            true => {
+                streamed = self.cpu.streamed();
+                &streamed
+            }
+            false => &self.cpu,
+        };
+        let cuda;
+        let mut devices = vec![(Device::Cpu, cpu)];
+        if partition.uses(Device::Cuda) {
+            let kernels = control.kernels.as_deref();
+            cuda = CudaModel::new(model.clone(), Precision::of(numerics)?, kernels)?;
+            devices.push((Device::Cuda, &cuda));
+        }
+        let n_threads = self.cpu.n_threads();
+        let layered = Layered::new(devices, partition)?;
+        let layers = (0..model.n_layer()).map(|i| work(model.layer_elements(i), 1));
+        let head = &model.head.weight;
+        let result = measure(Subject {
+            scorer: Scorer::Layers(&layered),
+            n_ctx_max: Some(model.n_ctx_train),
+            batch_for: match placement.uses_gpu() {
+                true => Box::new(batch_windows),
+                false => Box::new(move |n_ctx| Feed::batch_for(n_ctx, n_threads)),
+            },
+            n_threads,
+            row_work: layers.sum(),
+            target_work: work(head.n_in * head.n_out, 1),
+        })?;
+        match self.written_to() {
+            None => Ok(result),
+            Some(path) => Err(MeasureError::Changed {
+                path: path.to_owned(),
+            }),
+        }
     }
 }
 

@@ -3,17 +3,98 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use super::input::LoadedModel;
-use crate::backend::cuda::{CudaError, CudaModel, Precision, batch_windows};
-use crate::backend::{Device, Interrupt, LayerWindowModel, Numerics, work};
+use crate::backend::cuda::CudaError;
+use crate::backend::{Device, Interrupt, Numerics};
 use crate::eval::{
-    Base, BaseSink, CheckpointOptions, DeviceError, EvalError, Feed, Geometry, GeometryError,
-    Layered, Limits, Moments, Pair, Progress, StoredBase, TokenKld, WindowPlan, WindowScore,
-    save_base, score_against, score_layered,
+    Base, BaseSink, CheckpointOptions, DeviceError, EvalError, Feed, Geometry, GeometryError, Job,
+    Limits, Moments, PerplexityModel, Progress, Scorer, StoredBase, TokenKld, WindowPlan,
+    WindowScore, save_base, score, score_against,
 };
-use crate::model::Model;
-use crate::plan::Placement;
 use crate::results::{Figures, NoFigures, WindowRow};
+use crate::tokenizer::Tokenizer;
+
+/// A model to measure: anybody's.
+pub struct Subject<'a> {
+    pub scorer: Scorer<'a>,
+    /// The largest context that it can take; `None`: any.
+    pub n_ctx_max: Option<usize>,
+    /// How many windows of a context are evaluated together where nothing is asked.
+    pub batch_for: Box<dyn Fn(usize) -> usize + 'a>,
+    /// Threads that compare and store distributions; 0: one for each core.
+    pub n_threads: usize,
+    /// What a row of its layers and a target of its head add to
+    /// [`Interrupt::work`].
+    pub row_work: u64,
+    pub target_work: u64,
+}
+
+impl<'a> Subject<'a> {
+    /// A model that takes a window at a time.
+    pub fn new(model: &'a mut impl PerplexityModel) -> Self {
+        Self {
+            n_ctx_max: model.n_ctx_max(),
+            scorer: model.into(),
+            batch_for: Box::new(|_| 1),
+            n_threads: 0,
+            row_work: 0,
+            target_work: 0,
+        }
+    }
+
+    fn check_context(&self, geometry: Geometry) -> Result<(), MeasureError> {
+        let n_ctx = geometry.n_ctx;
+        match self.n_ctx_max {
+            Some(n_ctx_train) if n_ctx > n_ctx_train => {
+                Err(MeasureError::Context { n_ctx, n_ctx_train })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What it adds to the interrupt's count of work, its head running `heads` times.
+    fn work(&self, plan: &WindowPlan, heads: u64) -> u64 {
+        // The last token of a window predicts nothing.
+        let rows: u64 = plan.windows().iter().map(|w| w.len as u64 - 1).sum();
+        self.row_work * rows + heads * self.target_work * plan.scored() as u64
+    }
+}
+
+/// The bytes of text that token ids stand for.
+pub trait Pieces {
+    /// Empty where they are not known.
+    fn piece(&self, id: u32) -> Vec<u8>;
+}
+
+impl Pieces for Tokenizer {
+    fn piece(&self, id: u32) -> Vec<u8> {
+        Tokenizer::piece(self, id)
+    }
+}
+
+/// Without them there are no bits per byte, and records have no text.
+pub struct NoPieces;
+
+impl Pieces for NoPieces {
+    fn piece(&self, _id: u32) -> Vec<u8> {
+        Vec::new()
+    }
+}
+
+/// What a model is measured on.
+#[derive(Clone, Copy)]
+pub struct Text<'a> {
+    /// The whole corpus.
+    pub ids: &'a [u32],
+    pub pieces: &'a dyn Pieces,
+}
+
+impl Text<'_> {
+    fn bytes(&self, ids: &[u32]) -> u64 {
+        ids.iter()
+            .map(|&id| self.pieces.piece(id).len() as u64)
+            .sum()
+    }
+}
 
 /// What to measure, and how.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +103,6 @@ pub struct Settings {
     pub limits: Limits,
     /// Replaces the first token of each window.
     pub bos: Option<u32>,
-    pub placement: Placement,
     /// Windows evaluated together; chosen for speed where it is `None`. It never
     /// changes a number.
     pub batch: Option<usize>,
@@ -90,36 +170,35 @@ pub struct Measurement {
     pub seconds: f64,
 }
 
-/// Scores `tokens`, calling `observe` before the first and after each batch of
-/// windows of each pass.
+/// Scores the windows of a text, calling `observe` before the first and after each
+/// batch of windows of each pass.
 ///
 /// # Errors
 /// A geometry that does not fit the tokens or the model, values that are not
-/// finite, interruption.
+/// finite, scores that are none, interruption.
 pub fn measure(
-    loaded: &LoadedModel,
-    tokens: &[u32],
-    settings: Settings,
+    mut subject: Subject,
+    text: Text,
+    settings: &Settings,
     control: &Control,
     observe: &mut dyn FnMut(Observation),
 ) -> Result<Measurement, MeasureError> {
-    let means = (&control.interrupt, &control.checkpoints);
-    measure_by(
-        loaded,
-        tokens,
-        settings,
-        (control, &[(&loaded.model, 1)]),
-        observe,
-        |model, plan, feed, each| score_layered(model, tokens, plan, feed, means, each),
-    )
+    let plan = plan(&subject, text, settings)?;
+    let measuring = Measuring {
+        work: subject.work(&plan, 1),
+        feed: settings.feed(&subject),
+        plan: &plan,
+        text,
+        control,
+    };
+    measuring.run(observe, |job, each| {
+        score(subject.scorer.by_ref(), job, each)
+    })
 }
 
 /// What a model is compared with.
 pub enum BaseInput<'a> {
-    Model {
-        loaded: &'a LoadedModel,
-        placement: Placement,
-    },
+    Model(Subject<'a>),
     Stored(&'a mut dyn StoredBase),
 }
 
@@ -128,181 +207,120 @@ pub enum BaseInput<'a> {
 /// the same.
 ///
 /// # Errors
-/// Those of [`measure`] for either model, a stored base that cannot be read.
+/// Those of [`measure`] for either model, a stored base that cannot be read, a model
+/// that gives no logits.
 pub fn measure_against(
-    loaded: &LoadedModel,
-    base: BaseInput,
-    tokens: &[u32],
-    settings: Settings,
+    mut subject: Subject,
+    mut base: BaseInput,
+    text: Text,
+    settings: &Settings,
     control: &Control,
     observe: &mut dyn FnMut(Observation),
 ) -> Result<(Measurement, Vec<TokenKld>), MeasureError> {
-    let means = (&control.interrupt, &control.checkpoints);
-    let n_threads = loaded.cpu.n_threads();
-    let mut klds = Vec::new();
-    let mut against = |base: Base, mut settings: Settings, heads: &[(&Model, u64)]| {
-        if let Base::Stored(stored) = &base {
-            let at_once = stored.windows_at_once();
-            settings.batch = Some(settings.batch_for(loaded).min(at_once));
-        }
-        measure_by(
-            loaded,
-            tokens,
-            settings,
-            (control, heads),
-            observe,
-            |model, plan, feed, each| {
-                let pair = Pair {
-                    model,
-                    base,
-                    n_threads,
-                };
-                let (scores, all) = score_against(pair, tokens, plan, feed, means, each)?;
-                klds = all;
-                Ok(scores)
-            },
-        )
-    };
-    let measurement = match base {
+    let plan = plan(&subject, text, settings)?;
+    let mut feed = settings.feed(&subject);
+    // The head runs for the scores, and once more for the distributions.
+    let mut work = subject.work(&plan, 2);
+    let base = match &mut base {
         BaseInput::Stored(stored) => {
-            against(Base::Stored(stored), settings, &[(&loaded.model, 2)])?
+            feed.batch = feed.batch.min(stored.windows_at_once());
+            Base::Stored(&mut **stored)
         }
-        BaseInput::Model {
-            loaded: base,
-            placement,
-        } => {
-            check_context(base, settings.geometry)?;
-            let heads = [(&*loaded.model, 2), (&*base.model, 1)];
-            with_layers(base, placement, control, |base| {
-                against(Base::Model(base), settings, &heads)
-            })?
+        BaseInput::Model(base) => {
+            base.check_context(settings.geometry)?;
+            work += base.work(&plan, 1);
+            Base::Model(base.scorer.by_ref())
         }
     };
+    let measuring = Measuring {
+        work,
+        feed,
+        plan: &plan,
+        text,
+        control,
+    };
+    let mut klds = Vec::new();
+    let measurement = measuring.run(observe, |job, each| {
+        let (scores, all) =
+            score_against(subject.scorer.by_ref(), base, subject.n_threads, job, each)?;
+        klds = all;
+        Ok(scores)
+    })?;
     Ok((measurement, klds))
 }
 
 /// As [`measure`]; stores every scored token's distribution besides.
 ///
 /// # Errors
-/// Those of [`measure`], and of storing.
+/// Those of [`measure`], and of storing; a model that gives no logits.
 pub fn measure_saving(
-    loaded: &LoadedModel,
+    mut subject: Subject,
     sink: &mut dyn BaseSink,
-    tokens: &[u32],
-    settings: Settings,
+    text: Text,
+    settings: &Settings,
     control: &Control,
     observe: &mut dyn FnMut(Observation),
 ) -> Result<Measurement, MeasureError> {
-    let means = (&control.interrupt, &control.checkpoints);
-    let sink = (sink, loaded.cpu.n_threads());
-    measure_by(
-        loaded,
-        tokens,
-        settings,
-        (control, &[(&loaded.model, 2)]),
-        observe,
-        |model, plan, feed, each| save_base(model, sink, tokens, (plan, feed), means, each),
-    )
+    let plan = plan(&subject, text, settings)?;
+    let measuring = Measuring {
+        work: subject.work(&plan, 2),
+        feed: settings.feed(&subject),
+        plan: &plan,
+        text,
+        control,
+    };
+    measuring.run(observe, |job, each| {
+        save_base(subject.scorer.by_ref(), sink, subject.n_threads, job, each)
+    })
 }
 
 impl Settings {
-    fn batch_for(&self, loaded: &LoadedModel) -> usize {
-        let n_ctx = self.geometry.n_ctx;
-        let chosen = match self.placement.uses_gpu() {
-            true => batch_windows(n_ctx),
-            false => Feed::batch_for(n_ctx, loaded.cpu.n_threads()),
-        };
-        self.batch.unwrap_or(chosen)
-    }
-}
-
-/// What a model's layers, and its head so many times, count for a plan's windows.
-fn work_of(model: &Model, plan: &WindowPlan, heads: u64) -> u64 {
-    // The last token of a window predicts nothing.
-    let rows = plan.windows().iter().map(|w| w.len - 1).sum();
-    let layers = (0..model.n_layer()).map(|i| work(model.layer_elements(i), rows));
-    let head = &model.head.weight;
-    layers.sum::<u64>() + heads * work(head.n_in * head.n_out, plan.scored())
-}
-
-fn check_context(loaded: &LoadedModel, geometry: Geometry) -> Result<(), MeasureError> {
-    let (n_ctx, n_ctx_train) = (geometry.n_ctx, loaded.model.n_ctx_train);
-    match n_ctx > n_ctx_train {
-        true => Err(MeasureError::Context { n_ctx, n_ctx_train }),
-        false => Ok(()),
-    }
-}
-
-/// Puts a model's layer windows where a placement wants them.
-fn with_layers<T>(
-    loaded: &LoadedModel,
-    placement: Placement,
-    control: &Control,
-    f: impl FnOnce(&Layered) -> Result<T, MeasureError>,
-) -> Result<T, MeasureError> {
-    let partition = placement.partition(loaded.model.n_layer());
-    let numerics = loaded.numerics;
-    let mut used = partition.spans().iter().map(|s| s.device);
-    if let Some(device) = used.find(|&device| !numerics.runs_on(device)) {
-        return Err(MeasureError::Numerics { numerics, device });
-    }
-    let streamed;
-    let cpu: &dyn LayerWindowModel = match partition.cycles() {
-        true => {
-            streamed = loaded.cpu.streamed();
-            &streamed
+    fn feed(&self, subject: &Subject) -> Feed {
+        Feed {
+            bos: self.bos,
+            batch: self
+                .batch
+                .unwrap_or_else(|| (subject.batch_for)(self.geometry.n_ctx)),
         }
-        false => &loaded.cpu,
-    };
-    let cuda;
-    let mut devices = vec![(Device::Cpu, cpu)];
-    if partition.uses(Device::Cuda) {
-        let kernels = control.kernels.as_deref();
-        cuda = CudaModel::new(loaded.model.clone(), Precision::of(numerics)?, kernels)?;
-        devices.push((Device::Cuda, &cuda));
-    }
-    let result = f(&Layered::new(devices, partition)?)?;
-    match loaded.written_to() {
-        None => Ok(result),
-        Some(path) => Err(MeasureError::Changed {
-            path: path.to_owned(),
-        }),
     }
 }
 
-/// Plans, lets `score` do the scoring, and sums up. The models that take part come
-/// with how often their heads are run.
-fn measure_by(
-    loaded: &LoadedModel,
-    tokens: &[u32],
-    settings: Settings,
-    (control, heads): (&Control, &[(&Model, u64)]),
-    observe: &mut dyn FnMut(Observation),
-    score: impl FnOnce(
-        &Layered,
-        &WindowPlan,
-        Feed,
-        &mut dyn FnMut(Progress),
-    ) -> Result<Vec<WindowScore>, EvalError>,
-) -> Result<Measurement, MeasureError> {
-    let Settings {
-        geometry, limits, ..
-    } = settings;
-    check_context(loaded, geometry)?;
-    let plan = WindowPlan::new(tokens.len(), geometry, limits)?;
-    let feed = Feed {
-        bos: settings.bos,
-        batch: settings.batch_for(loaded),
-    };
-    let windows = plan.windows().len();
-    let work = heads
-        .iter()
-        .map(|&(m, heads)| work_of(m, &plan, heads))
-        .sum();
-    let mut moments = Moments::default();
-    let start = Instant::now();
-    let scores = with_layers(loaded, settings.placement, control, |model| {
-        let scores = score(model, &plan, feed, &mut |p| {
+fn plan(subject: &Subject, text: Text, settings: &Settings) -> Result<WindowPlan, MeasureError> {
+    subject.check_context(settings.geometry)?;
+    Ok(WindowPlan::new(
+        text.ids.len(),
+        settings.geometry,
+        settings.limits,
+    )?)
+}
+
+/// What all measurements share: they observe, and sum up.
+struct Measuring<'a> {
+    plan: &'a WindowPlan,
+    feed: Feed,
+    text: Text<'a>,
+    control: &'a Control,
+    /// What the interrupt will have counted.
+    work: u64,
+}
+
+impl<'a> Measuring<'a> {
+    fn run(
+        &'a self,
+        observe: &mut dyn FnMut(Observation),
+        score: impl FnOnce(Job<'a>, &mut dyn FnMut(Progress)) -> Result<Vec<WindowScore>, EvalError>,
+    ) -> Result<Measurement, MeasureError> {
+        let plan = self.plan;
+        let job = Job {
+            tokens: self.text.ids,
+            plan,
+            feed: self.feed,
+            interrupt: &self.control.interrupt,
+            checkpoints: &self.control.checkpoints,
+        };
+        let mut moments = Moments::default();
+        let start = Instant::now();
+        let scores = score(job, &mut |p| {
             for nll in p.new.iter().flat_map(WindowScore::nll) {
                 moments.push(nll);
             }
@@ -310,31 +328,28 @@ fn measure_by(
                 pass: p.pass,
                 passes: p.passes,
                 windows_done: p.done,
-                windows,
-                work,
+                windows: plan.windows().len(),
+                work: self.work,
                 evaluated: plan.evaluated(),
                 moments,
                 new: p.new,
             });
-        });
-        Ok(scores?)
-    })?;
-    let seconds = start.elapsed().as_secs_f64();
-    let rows: Vec<WindowRow> = scores
-        .iter()
-        .map(|s| WindowRow {
+        })?;
+        let seconds = start.elapsed().as_secs_f64();
+        let rows = scores.iter().map(|s| WindowRow {
             window: s.window.index,
             scored: s.tokens.len(),
             nll_sum: s.nll_sum(),
-            target_bytes: loaded.text_bytes(&tokens[s.window.targets()]),
+            target_bytes: self.text.bytes(&self.text.ids[s.window.targets()]),
+        });
+        let windows: Vec<WindowRow> = rows.collect();
+        Ok(Measurement {
+            figures: Figures::new(&moments, &windows)?,
+            scored: plan.scored(),
+            evaluated: plan.evaluated(),
+            seconds,
+            windows,
+            scores,
         })
-        .collect();
-    Ok(Measurement {
-        figures: Figures::new(&moments, &rows)?,
-        scored: plan.scored(),
-        evaluated: plan.evaluated(),
-        seconds,
-        windows: rows,
-        scores,
-    })
+    }
 }

@@ -6,6 +6,7 @@ mod attribute;
 mod cache;
 mod engine;
 mod error;
+mod finished;
 mod host;
 mod input;
 mod inputs;
@@ -21,13 +22,15 @@ pub use against::{AgainstError, check_same_text, check_stored};
 pub use attribute::{Attribute, AttributeError, Cause};
 pub use engine::{engine, version};
 pub use error::SweepError;
+pub use finished::Finished;
 pub use host::{Clock, memory, peak_rss_mib};
 pub use input::{InputError, LoadedModel, model_type};
 pub use measure::{
-    BaseInput, Control, MeasureError, Measurement, Observation, Settings, measure, measure_against,
-    measure_saving,
+    BaseInput, Control, MeasureError, Measurement, NoPieces, Observation, Pieces, Settings,
+    Subject, Text, measure, measure_against, measure_saving,
 };
 pub use noise::Calibrate;
+pub use ready::identify;
 pub use remarks::remarks;
 pub use rerun::RerunReporter;
 pub use selection::Selection;

@@ -6,12 +6,11 @@ use super::engine::engine;
 use super::error::RunError;
 use super::input::{LoadedModel, model_type};
 use super::inputs::Inputs;
-use super::measure::MeasureError;
-use super::measure::Settings;
+use super::measure::{MeasureError, Settings};
 use crate::corpus::{CorpusTokens, ids_sha256};
-use crate::eval::WindowPlan;
+use crate::eval::{GeometryError, WindowPlan};
 use crate::plan::RunSpec;
-use crate::results::Provenance;
+use crate::results::{Identity, Provenance};
 
 /// A run that can be measured.
 pub(super) struct Ready {
@@ -32,54 +31,61 @@ impl Ready {
         tokens: Arc<CorpusTokens>,
         inputs: &Inputs,
     ) -> Result<Self, RunError> {
-        let bos = window_bos(loaded, spec)?;
-        let plan = WindowPlan::new(tokens.ids.len(), spec.geometry, spec.limits)
-            .map_err(MeasureError::Geometry)?;
+        let settings = Settings {
+            geometry: spec.geometry,
+            limits: spec.limits,
+            bos: window_bos(loaded, spec)?,
+            batch: None,
+        };
         let partition = spec.placement.partition(loaded.model.n_layer());
+        let identity = Identity {
+            model_type: model_type(&loaded.model.gguf),
+            architecture: loaded.model.architecture.clone(),
+            layer_placement: partition.to_string(),
+            ..identity(spec, inputs)
+        };
+        let provenance = identify(identity, &tokens.ids, &settings);
         Ok(Self {
-            provenance: Provenance {
-                model_type: model_type(&loaded.model.gguf),
-                architecture: loaded.model.architecture.clone(),
-                tokens: Some(tokens.ids.len()),
-                tokens_sha256: ids_sha256(&tokens.ids),
-                bos: Some(bos.is_some()),
-                windows: Some(plan.windows().len()),
-                scored_tokens: Some(plan.scored()),
-                layer_placement: partition.to_string(),
-                ..known_before(spec, inputs)
-            },
-            settings: Settings {
-                geometry: spec.geometry,
-                limits: spec.limits,
-                bos,
-                placement: spec.placement,
-                batch: None,
-            },
+            provenance: provenance.map_err(MeasureError::Geometry)?,
+            settings,
             tokens,
         })
     }
 }
 
+/// All that can move the figures of a run: what is measured, the ids of its corpus,
+/// and how it is measured.
+///
+/// # Errors
+/// A geometry that does not fit the tokens.
+pub fn identify(
+    identity: Identity,
+    ids: &[u32],
+    settings: &Settings,
+) -> Result<Provenance, GeometryError> {
+    let plan = WindowPlan::new(ids.len(), settings.geometry, settings.limits)?;
+    Ok(Provenance {
+        tokens: Some(ids.len()),
+        tokens_sha256: ids_sha256(ids),
+        bos: Some(settings.bos.is_some()),
+        windows: Some(plan.windows().len()),
+        scored_tokens: Some(plan.scored()),
+        ..identity.unread(settings.geometry)
+    })
+}
+
 /// What is known of a run whose model and corpus nobody has looked into.
-pub(super) fn known_before(run: &RunSpec, inputs: &Inputs) -> Provenance {
-    Provenance {
+pub(super) fn identity(run: &RunSpec, inputs: &Inputs) -> Identity {
+    Identity {
         model: run.model.name.clone(),
         model_sha256: inputs.sha256(&run.model.path),
-        model_type: String::new(),
-        architecture: String::new(),
         corpus: run.corpus.name.clone(),
         corpus_sha256: inputs.sha256(&run.corpus.path),
-        tokens: None,
-        tokens_sha256: String::new(),
-        geometry: run.geometry,
-        bos: None,
         parse_special: run.model.parse_special,
-        windows: None,
-        scored_tokens: None,
         placement: run.placement.to_string(),
-        layer_placement: String::new(),
         numerics: run.numerics.to_string(),
         engine: engine(run.gpu.as_deref()),
+        ..Identity::default()
     }
 }
 

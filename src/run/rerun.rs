@@ -110,8 +110,10 @@ impl<'a> Rerun<'a> {
             geometry: change.geometry.unwrap_or(base.settings.geometry),
             ..base.settings
         };
-        let m = measure(loaded, &base.tokens.ids, settings, self.control, &mut |o| {
-            reporter.progress(&o)
+        let text = loaded.text(&base.tokens.ids);
+        let m = loaded.placed(self.spec.placement, self.control, |subject| {
+            let observe = &mut |o: Observation| reporter.progress(&o);
+            measure(subject, text, &settings, self.control, observe)
         })?;
         self.inputs.check_model(wanted.model, &loaded.model.gguf)?;
         Ok(m)

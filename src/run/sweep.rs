@@ -6,13 +6,12 @@ use std::time::Duration;
 use super::against::check_same_text;
 use super::cache::{Cache, ModelCache, Wanted};
 use super::error::{RunError, SweepError};
+use super::finished::{Finished, row};
 use super::host::{Clock, host_name, peak_rss_mib};
 use super::input::LoadedModel;
 use super::inputs::Inputs;
-use super::measure::{
-    BaseInput, Control, Measurement, Observation, Settings, measure, measure_against,
-};
-use super::ready::{Ready, known_before, window_bos};
+use super::measure::{BaseInput, Control, Measurement, Observation, measure, measure_against};
+use super::ready::{Ready, identity, window_bos};
 use super::remarks::remarks;
 use super::selection::{Selection, check_foreign};
 use crate::backend::Variation;
@@ -22,8 +21,8 @@ use crate::fetch::{FetchOptions, Progress};
 use crate::plan::{BaseSpec, Plan, RunSpec};
 use crate::reference::References;
 use crate::results::{
-    KldFigures, KldOutcome, KldRow, Outcome, Provenance, Record, ResultRow, TableLock, TablePaths,
-    Tables, TimingRow, Wait, WindowRow, arithmetic_of,
+    KldFigures, KldOutcome, KldRow, Outcome, Provenance, ResultRow, ResultsError, TableLock,
+    TablePaths, Tables, TimingRow, Wait, arithmetic_of,
 };
 
 /// Hears how a sweep goes.
@@ -88,15 +87,6 @@ impl From<RunError> for Failed {
     }
 }
 
-/// What a run has come to.
-struct Measured {
-    row: ResultRow,
-    kld: Option<KldRow>,
-    windows: Vec<WindowRow>,
-    timing: TimingRow,
-    record: Record,
-}
-
 impl Sweep<'_> {
     /// Executes the runs that are selected. A row is replaced when its run ends, and
     /// the tables with it: a run that fails leaves a row that says why, and the
@@ -135,7 +125,8 @@ impl Sweep<'_> {
         let inputs = Inputs::new(self.plan, self.fetch, reporter.transfers())?;
         for run in &selected {
             if tables.get(&run.key).is_none() {
-                let row = ended(run, known_before(run, &inputs), Outcome::NotRun);
+                let known = identity(run, &inputs).unread(run.geometry);
+                let row = row(&run.key, known, Outcome::NotRun);
                 tables.put(row, Vec::new(), None)?;
                 let kld = run.base.as_ref();
                 tables.put_kld(&run.key, kld.map(|base| blank_kld(run, base, &inputs)))?;
@@ -178,10 +169,9 @@ impl Sweep<'_> {
                     let failed = |k: &KldRow| matches!(k.outcome, KldOutcome::Failed(_));
                     summary.uncompared += usize::from(m.kld.as_ref().is_some_and(failed));
                     references.annotate(&mut m.row);
-                    // First, so that a row that is written has its record.
-                    tables.paths().records.save(&run.key, &m.record)?;
-                    tables.put_and_save(m.row.clone(), m.windows, Some(m.timing), m.kld)?;
-                    m.row
+                    let row = m.row.clone();
+                    m.save(&mut tables)?;
+                    row
                 }
                 Err(Failed { error, .. }) if error.is_interruption() => {
                     summary.interrupted = true;
@@ -189,8 +179,9 @@ impl Sweep<'_> {
                 }
                 Err(Failed { error, known }) => {
                     summary.failed += 1;
-                    let known = known.map_or_else(|| known_before(run, &inputs), |known| *known);
-                    let row = ended(run, known, Outcome::Failed(error.status()));
+                    let unread = || identity(run, &inputs).unread(run.geometry);
+                    let known = known.map_or_else(unread, |known| *known);
+                    let row = row(&run.key, known, Outcome::Failed(error.status()));
                     self.drop_record(&tables, &run.key)?;
                     let kld = run.base.as_ref();
                     let kld = kld.map(|base| blank_kld(run, base, &inputs));
@@ -236,7 +227,8 @@ impl Sweep<'_> {
     /// Deletes the record of a row that is about to go.
     fn drop_record(&self, tables: &Tables, key: &str) -> Result<(), SweepError> {
         if let Some(row) = tables.get(key).filter(|row| row.figures().is_some()) {
-            tables.paths().records.remove(row)?;
+            let records = &tables.paths().records;
+            records.remove(row).map_err(ResultsError::from)?;
         }
         Ok(())
     }
@@ -292,15 +284,23 @@ impl Sweep<'_> {
         inputs: &Inputs,
         clock: &Clock,
         reporter: &mut dyn Reporter,
-    ) -> Result<Measured, Failed> {
+    ) -> Result<Finished, Failed> {
         let Cache { run: models, base } = cache;
-        let (loaded, ready) = self.ready(run, models, inputs)?;
+        let (loaded, mut ready) = self.ready(run, models, inputs)?;
+        ready.settings.batch = self.batch;
         let known = Provenance {
             windows: None,
             scored_tokens: None,
             ..ready.provenance.clone()
         };
-        let measured = self.measured(run, (loaded, ready), base, inputs, clock, reporter);
+        let mut this = This {
+            run,
+            loaded,
+            ready,
+            inputs,
+            progress: &mut |o| reporter.progress(&o),
+        };
+        let measured = self.measured(&mut this, base, clock);
         measured.map_err(|error| Failed {
             error: Box::new(error),
             known: Some(Box::new(known)),
@@ -310,27 +310,17 @@ impl Sweep<'_> {
     /// Measures a run that is ready.
     fn measured(
         &self,
-        run: &RunSpec,
-        (loaded, ready): (&LoadedModel, Ready),
+        this: &mut This,
         base_cache: &mut ModelCache,
-        inputs: &Inputs,
         clock: &Clock,
-        reporter: &mut dyn Reporter,
-    ) -> Result<Measured, RunError> {
-        let settings = Settings {
-            batch: self.batch,
-            ..ready.settings
-        };
-        let ids = &ready.tokens.ids;
-        let mut progress = |o: Observation| reporter.progress(&o);
-        let mut kld = run.base.as_ref().map(|base| KldRow {
-            tokens_sha256: ready.provenance.tokens_sha256.clone(),
-            ..blank_kld(run, base, inputs)
+    ) -> Result<Finished, RunError> {
+        let mut kld = this.run.base.as_ref().map(|base| KldRow {
+            tokens_sha256: this.ready.provenance.tokens_sha256.clone(),
+            ..blank_kld(this.run, base, this.inputs)
         });
         let mut measurement = None;
-        if let (Some(base), Some(kld)) = (&run.base, &mut kld) {
-            let this = (loaded, &ready, settings);
-            match self.compared(run, base, this, base_cache, inputs, &mut progress) {
+        if let (Some(base), Some(kld)) = (&this.run.base, &mut kld) {
+            match self.compared(this, base, base_cache) {
                 Ok((m, tokens)) => {
                     kld.outcome = match KldFigures::new(&tokens) {
                         Ok(figures) => KldOutcome::Ok(Box::new((&figures).into())),
@@ -343,35 +333,37 @@ impl Sweep<'_> {
                 Err(e) => kld.outcome = KldOutcome::Failed(e.status()),
             }
         }
+        let This {
+            run, loaded, ready, ..
+        } = this;
+        let (text, settings) = (loaded.text(&ready.tokens.ids), &ready.settings);
         let m = match measurement {
             Some(m) => m,
-            None => measure(loaded, ids, settings, self.control, &mut progress)?,
+            None => loaded.placed(run.placement, self.control, |subject| {
+                measure(subject, text, settings, self.control, this.progress)
+            })?,
         };
-        inputs.check_model(&run.model, &loaded.model.gguf)?;
-        let mut row = ended(run, ready.provenance, Outcome::Ok(m.figures.clone()));
-        row.note = remarks(loaded, ids, &settings).join("; ");
-        let tokenizer = loaded.tokenizer()?;
-        let record = Record::new(&row, &m.scores, ids, |id| tokenizer.piece(id));
+        this.inputs.check_model(&run.model, &loaded.model.gguf)?;
         let timing = timing(clock, &m, loaded.cpu.n_threads());
-        Ok(Measured {
-            row,
+        let mut finished = Finished::new(&run.key, ready.provenance.clone(), text, m);
+        finished.row.note = remarks(loaded, text.ids, settings).join("; ");
+        Ok(Finished {
             kld,
-            windows: m.windows,
-            timing,
-            record,
+            timing: Some(timing),
+            ..finished
         })
     }
 
     /// Measures a run beside its base.
     fn compared(
         &self,
-        run: &RunSpec,
+        this: &mut This,
         base: &BaseSpec,
-        (loaded, ready, settings): (&LoadedModel, &Ready, Settings),
         cache: &mut ModelCache,
-        inputs: &Inputs,
-        progress: &mut dyn FnMut(Observation),
     ) -> Result<(Measurement, Vec<TokenKld>), RunError> {
+        let This {
+            run, loaded, ready, ..
+        } = this;
         let wanted = Wanted {
             model: &base.model,
             corpus: &run.corpus.path,
@@ -379,18 +371,30 @@ impl Sweep<'_> {
             variation: Variation::default(),
             n_threads: self.n_threads,
         };
-        let (base_model, base_tokens) = cache.get(&wanted, inputs)?;
+        let (base_model, base_tokens) = cache.get(&wanted, this.inputs)?;
         let base_bos = window_bos(base_model, run)?;
-        let ids = &ready.tokens.ids;
-        check_same_text((&base_tokens.ids, base_bos), (ids, settings.bos))?;
-        let input = BaseInput::Model {
-            loaded: base_model,
-            placement: base.placement,
-        };
-        let m = measure_against(loaded, input, ids, settings, self.control, progress)?;
-        inputs.check_model(&base.model, &base_model.model.gguf)?;
+        let (text, settings) = (loaded.text(&ready.tokens.ids), &ready.settings);
+        check_same_text((&base_tokens.ids, base_bos), (text.ids, settings.bos))?;
+        let control = self.control;
+        let m = loaded.placed(run.placement, control, |subject| {
+            base_model.placed(base.placement, control, |base| {
+                let base = BaseInput::Model(base);
+                measure_against(subject, base, text, settings, control, this.progress)
+            })
+        })?;
+        this.inputs
+            .check_model(&base.model, &base_model.model.gguf)?;
         Ok(m)
     }
+}
+
+/// The run that is being measured.
+struct This<'a> {
+    run: &'a RunSpec,
+    loaded: &'a LoadedModel,
+    ready: Ready,
+    inputs: &'a Inputs,
+    progress: &'a mut dyn FnMut(Observation),
 }
 
 fn timing(clock: &Clock, m: &Measurement, threads: usize) -> TimingRow {
@@ -404,20 +408,9 @@ fn timing(clock: &Clock, m: &Measurement, threads: usize) -> TimingRow {
     }
 }
 
-/// The row of a run.
-fn ended(run: &RunSpec, provenance: Provenance, outcome: Outcome) -> ResultRow {
-    ResultRow {
-        key: run.key.clone(),
-        provenance,
-        outcome,
-        ref_note: String::new(),
-        note: String::new(),
-    }
-}
-
 /// The row of a comparison that has not begun.
 fn blank_kld(run: &RunSpec, base: &BaseSpec, inputs: &Inputs) -> KldRow {
-    let known = known_before(run, inputs);
+    let known = identity(run, inputs);
     KldRow {
         key: run.key.clone(),
         base: base.key.clone(),

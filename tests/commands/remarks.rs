@@ -4,7 +4,6 @@ use std::path::Path;
 
 use pplx::eval::{Geometry, Limits};
 use pplx::gguf::Value;
-use pplx::plan::Placement;
 use pplx::run::{LoadedModel, Settings, remarks};
 use pplx::tokenizer::Options;
 
@@ -16,7 +15,6 @@ fn settings(bos: Option<u32>) -> Settings {
         geometry: Geometry::llama_cpp(32),
         limits: Limits::default(),
         bos,
-        placement: Placement::Cpu,
         batch: None,
     }
 }

@@ -7,8 +7,8 @@ use pplx::backend::cpu::CpuModel;
 use pplx::backend::cuda::{CudaError, CudaModel, Precision};
 use pplx::backend::{Device, Interrupt, LayerWindowModel, Partition};
 use pplx::eval::{
-    CheckpointOptions, EvalError, Feed, Geometry, Layered, Limits, WindowPlan, WindowScore,
-    score_layered,
+    CheckpointOptions, EvalError, Feed, Geometry, Job, Layered, Limits, WindowPlan, WindowScore,
+    score,
 };
 use pplx::model::Model;
 
@@ -65,8 +65,17 @@ impl Text<'_> {
         let devices: Vec<(Device, &dyn LayerWindowModel)> =
             vec![(Device::Cpu, &both.cpu), (Device::Cuda, &both.cuda)];
         let model = Layered::new(devices, partition)?;
-        let means = (&Interrupt::default(), &CheckpointOptions::default());
-        score_layered(&model, self.tokens, &plan, feed, means, &mut |_| ())
+        score(
+            &model,
+            Job {
+                tokens: self.tokens,
+                plan: &plan,
+                feed,
+                interrupt: &Interrupt::default(),
+                checkpoints: &CheckpointOptions::default(),
+            },
+            &mut |_| (),
+        )
     }
 }
 

@@ -113,10 +113,20 @@ fn cross_entropy_of_a_bigram_table() {
             geometry,
             limits: Limits::default(),
             bos,
-            placement: Placement::Cpu,
             batch: Some(3),
         };
-        let m = measure(&loaded, &tokens, settings, &Control::default(), &mut |_| ()).unwrap();
+        let control = Control::default();
+        let m = loaded
+            .placed(Placement::Cpu, &control, |subject| {
+                measure(
+                    subject,
+                    loaded.text(&tokens),
+                    &settings,
+                    &control,
+                    &mut |_| (),
+                )
+            })
+            .unwrap();
         // The definition of the score, window by window.
         let (mut all, mut bytes) = (Vec::new(), 0);
         for s in &m.scores {
@@ -171,17 +181,20 @@ fn bytes_are_those_of_the_text() {
         geometry: Geometry::teacher_forced(128),
         limits: Limits::default(),
         bos: Some(BOS),
-        placement: Placement::Cpu,
         batch: None,
     };
-    let m = measure(
-        &loaded,
-        &tokens.ids,
-        settings,
-        &Control::default(),
-        &mut |_| (),
-    )
-    .unwrap();
+    let control = Control::default();
+    let m = loaded
+        .placed(Placement::Cpu, &control, |subject| {
+            measure(
+                subject,
+                loaded.text(&tokens.ids),
+                &settings,
+                &control,
+                &mut |_| (),
+            )
+        })
+        .unwrap();
     assert_eq!(m.windows.len(), 1);
     assert_eq!(m.windows[0].target_bytes, text.len() as u64 + 1);
 }

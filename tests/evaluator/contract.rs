@@ -3,14 +3,14 @@
 
 use pplx::backend::{BackendError, Interrupt, TokenScore};
 use pplx::eval::{
-    EvalError, Feed, FromLogits, Geometry, Limits, LogitsModel, PerplexityModel, Sequence,
-    WindowPlan, score_windows,
+    CheckpointOptions, EvalError, Feed, FromLogits, Geometry, Job, Limits, LogitsModel,
+    PerplexityModel, Sequence, WindowPlan, score,
 };
 
 const N_CTX: usize = 8;
 const N_VOCAB: usize = 5;
 
-fn run(model: &mut dyn PerplexityModel) -> Result<usize, EvalError> {
+fn run(model: &mut impl PerplexityModel) -> Result<usize, EvalError> {
     let tokens: Vec<u32> = (0..4 * N_CTX as u32).map(|i| i % N_VOCAB as u32).collect();
     let geometry = Geometry::llama_cpp(N_CTX);
     let plan = WindowPlan::new(tokens.len(), geometry, Limits::default()).unwrap();
@@ -18,12 +18,15 @@ fn run(model: &mut dyn PerplexityModel) -> Result<usize, EvalError> {
         bos: None,
         batch: 2,
     };
-    let scores = score_windows(
+    let scores = score(
         model,
-        &tokens,
-        &plan,
-        feed,
-        &Interrupt::default(),
+        Job {
+            tokens: &tokens,
+            plan: &plan,
+            feed,
+            interrupt: &Interrupt::default(),
+            checkpoints: &CheckpointOptions::default(),
+        },
         &mut |_| (),
     )?;
     Ok(scores.iter().map(|s| s.tokens.len()).sum())

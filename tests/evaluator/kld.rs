@@ -70,24 +70,22 @@ impl Fixture {
         LoadedModel::open(&self.path(name), &options, n_threads).unwrap()
     }
 
-    fn against(
-        &self,
-        base: BaseInput,
-        n_threads: usize,
-        settings: Settings,
-    ) -> (Measurement, Vec<TokenKld>) {
-        let model = self.open("model.gguf", n_threads);
-        let control = Control::default();
-        measure_against(&model, base, &self.tokens, settings, &control, &mut |_| ()).unwrap()
+    fn against_model(&self, n_threads: usize, settings: Settings) -> Compared {
+        self.placed([Placement::Cpu; 2], n_threads, settings)
     }
 
-    fn against_model(&self, n_threads: usize, settings: Settings) -> (Measurement, Vec<TokenKld>) {
-        let base = self.open("base.gguf", n_threads);
-        let input = BaseInput::Model {
-            loaded: &base,
-            placement: settings.placement,
-        };
-        self.against(input, n_threads, settings)
+    /// The model and its base, each somewhere.
+    fn placed(
+        &self,
+        [model, base]: [Placement; 2],
+        n_threads: usize,
+        settings: Settings,
+    ) -> Compared {
+        let (a, b) = (
+            self.open("model.gguf", n_threads),
+            self.open("base.gguf", n_threads),
+        );
+        compared(&a, model, &b, base, &self.tokens, settings)
     }
 
     fn against_file(&self, path: &Path, settings: Settings) -> Vec<TokenKld> {
@@ -98,7 +96,12 @@ impl Fixture {
             max_tokens: None,
         };
         let settings = Settings { limits, ..settings };
-        self.against(BaseInput::Stored(file.rows()), 2, settings).1
+        let (model, control) = (self.open("model.gguf", 2), Control::default());
+        let against = model.placed(Placement::Cpu, &control, |subject| {
+            let (base, text) = (BaseInput::Stored(file.rows()), model.text(&self.tokens));
+            measure_against(subject, base, text, &settings, &control, &mut |_| ())
+        });
+        against.unwrap().1
     }
 
     fn info(&self, windows: usize) -> BaseInfo {
@@ -121,7 +124,11 @@ impl Fixture {
         };
         let settings = Settings { limits, ..SETTINGS };
         let control = Control::default();
-        measure_saving(&base, sink, &self.tokens, settings, &control, &mut |_| ()).unwrap();
+        let saved = base.placed(Placement::Cpu, &control, |subject| {
+            let text = base.text(&self.tokens);
+            measure_saving(subject, sink, text, &settings, &control, &mut |_| ())
+        });
+        saved.unwrap();
     }
 
     fn save_top(&self, name: &str, max_entries: u32, windows: usize) -> std::path::PathBuf {
@@ -141,6 +148,26 @@ impl Fixture {
     }
 }
 
+type Compared = (Measurement, Vec<TokenKld>);
+
+fn compared(
+    model: &LoadedModel,
+    placement: Placement,
+    base: &LoadedModel,
+    of_base: Placement,
+    tokens: &[u32],
+    settings: Settings,
+) -> Compared {
+    let control = Control::default();
+    let compared = model.placed(placement, &control, |subject| {
+        base.placed(of_base, &control, |base| {
+            let (base, text) = (BaseInput::Model(base), model.text(tokens));
+            measure_against(subject, base, text, &settings, &control, &mut |_| ())
+        })
+    });
+    compared.unwrap()
+}
+
 const SETTINGS: Settings = Settings {
     geometry: Geometry {
         n_ctx: 32,
@@ -154,7 +181,6 @@ const SETTINGS: Settings = Settings {
         max_tokens: None,
     },
     bos: Some(BOS),
-    placement: Placement::Cpu,
     batch: Some(3),
 };
 
@@ -284,29 +310,25 @@ fn threads_batches_and_cycles_change_no_bit() {
             },
         ),
     ] {
-        let settings = Settings {
-            batch,
-            placement,
-            ..SETTINGS
-        };
-        let (other, got) = fixture.against_model(n_threads, settings);
+        let settings = Settings { batch, ..SETTINGS };
+        let (other, got) = fixture.placed([placement; 2], n_threads, settings);
         assert_eq!(bits(&got), bits(&want), "{n_threads} {batch:?} {placement}");
         assert_eq!(other.scores, m.scores);
     }
     // Scores are those of a run without a base.
     let model = fixture.open("model.gguf", 2);
     let control = Control::default();
-    let plain = measure(&model, &fixture.tokens, SETTINGS, &control, &mut |_| ()).unwrap();
+    let plain = model.placed(Placement::Cpu, &control, |subject| {
+        let text = model.text(&fixture.tokens);
+        measure(subject, text, &SETTINGS, &control, &mut |_| ())
+    });
+    let plain = plain.unwrap();
     assert_eq!(plain.scores, m.scores);
     // A base that cycles for a model that does not.
-    let base = fixture.open("base.gguf", 2);
-    let input = BaseInput::Model {
-        loaded: &base,
-        placement: Placement::CpuCycle {
-            layers_per_window: 1,
-        },
+    let cycle = Placement::CpuCycle {
+        layers_per_window: 1,
     };
-    let (_, got) = fixture.against(input, 2, SETTINGS);
+    let (_, got) = fixture.placed([Placement::Cpu, cycle], 2, SETTINGS);
     assert_eq!(bits(&got), bits(&want));
 }
 
@@ -314,14 +336,8 @@ fn threads_batches_and_cycles_change_no_bit() {
 fn a_model_is_no_distance_from_itself() {
     let fixture = Fixture::new();
     let (model, base) = (fixture.open("model.gguf", 1), fixture.open("model.gguf", 1));
-    let input = BaseInput::Model {
-        loaded: &base,
-        placement: Placement::Cpu,
-    };
-    let control = Control::default();
-    let tokens = &fixture.tokens;
-    let (_, klds) =
-        measure_against(&model, input, tokens, SETTINGS, &control, &mut |_| ()).unwrap();
+    let cpu = Placement::Cpu;
+    let (_, klds) = compared(&model, cpu, &base, cpu, &fixture.tokens, SETTINGS);
     for t in &klds {
         assert_eq!((t.kld, t.same_top), (0.0, true));
         close(t.nll, t.nll_base);

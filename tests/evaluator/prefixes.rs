@@ -4,8 +4,8 @@
 use pplx::backend::cpu::CpuModel;
 use pplx::backend::{BackendError, Interrupt, LayerWindowModel, Stage, Target, TokenScore};
 use pplx::eval::{
-    EvalError, Feed, FromLogits, Geometry, Limits, LogitsModel, PerplexityModel, Sequence,
-    WindowPlan, WindowScore, score_windows,
+    CheckpointOptions, EvalError, Feed, FromLogits, Geometry, Job, Limits, LogitsModel,
+    PerplexityModel, Sequence, WindowPlan, WindowScore,
 };
 
 use crate::support::tiny::{self, BOS, Tiny};
@@ -49,7 +49,7 @@ impl LogitsModel for Toy {
 }
 
 fn run(
-    model: &mut dyn PerplexityModel,
+    model: &mut impl PerplexityModel,
     tokens: &[u32],
     geometry: Geometry,
     windows: usize,
@@ -60,12 +60,15 @@ fn run(
         max_tokens: None,
     };
     let plan = WindowPlan::new(tokens.len(), geometry, limits).unwrap();
-    score_windows(
+    pplx::eval::score(
         model,
-        tokens,
-        &plan,
-        Feed { bos, batch: 2 },
-        &Interrupt::default(),
+        Job {
+            tokens,
+            plan: &plan,
+            feed: Feed { bos, batch: 2 },
+            interrupt: &Interrupt::default(),
+            checkpoints: &CheckpointOptions::default(),
+        },
         &mut |_| (),
     )
 }

@@ -1,7 +1,7 @@
 //! Teacher-forced mode through the whole evaluator.
 
 use pplx::backend::{Device, Interrupt};
-use pplx::eval::{CheckpointOptions, Feed, Geometry, Layered, Limits, WindowPlan, score_layered};
+use pplx::eval::{CheckpointOptions, Feed, Geometry, Job, Layered, Limits, WindowPlan};
 
 use crate::support::tiny::{self, BOS, Tiny};
 use crate::support::{bits, score};
@@ -80,13 +80,19 @@ fn each_batch_is_reported_in_order_and_can_stop_the_run() {
     let mut seen = Vec::new();
     let model = Layered::whole(Device::Cpu, &cpu);
     let (interrupt, options) = (Interrupt::default(), CheckpointOptions::default());
-    let means = (&interrupt, &options);
-    let all = score_layered(&model, &tokens, &plan, feed, means, &mut |p| {
+    let job = Job {
+        tokens: &tokens,
+        plan: &plan,
+        feed,
+        interrupt: &interrupt,
+        checkpoints: &options,
+    };
+    let all = pplx::eval::score(&model, job, &mut |p| {
         seen.push(p.new.iter().map(|s| s.window.index).collect::<Vec<_>>());
     });
     assert_eq!(seen, [vec![], vec![0, 1, 2], vec![3, 4, 5], vec![6]]);
     assert_eq!(all.unwrap().len(), 7);
-    let error = score_layered(&model, &tokens, &plan, feed, means, &mut |p| {
+    let error = pplx::eval::score(&model, job, &mut |p| {
         if p.done == 6 {
             interrupt.raise();
         }

@@ -7,7 +7,7 @@ use pplx::backend::{
     BackendError, Device, Hidden, Interrupt, LayerWindow, LayerWindowModel, Partition, Target,
     TokenScore,
 };
-use pplx::eval::{CheckpointOptions, Feed, Layered, WindowPlan, WindowScore, score_layered};
+use pplx::eval::{CheckpointOptions, Feed, Job, Layered, WindowPlan, WindowScore, score};
 
 /// The CPU with a recurrent state on top: each batch's last value is added to the
 /// next batch of the same layer window, unless the state is reset between them.
@@ -111,6 +111,16 @@ pub fn score_on(
         memory,
         ..CheckpointOptions::default()
     };
-    let means = (&Interrupt::default(), &options);
-    score_layered(&model, tokens, plan, feed, means, &mut |_| ()).unwrap_or_else(|e| panic!("{e}"))
+    score(
+        &model,
+        Job {
+            tokens,
+            plan,
+            feed,
+            interrupt: &Interrupt::default(),
+            checkpoints: &options,
+        },
+        &mut |_| (),
+    )
+    .unwrap_or_else(|e| panic!("{e}"))
 }

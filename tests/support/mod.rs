@@ -12,7 +12,7 @@ use std::sync::Arc;
 use pplx::backend::cpu::CpuModel;
 use pplx::backend::{Device, Interrupt};
 use pplx::eval::{
-    CheckpointOptions, EvalError, Feed, Layered, Limits, WindowPlan, WindowScore, score_layered,
+    CheckpointOptions, EvalError, Feed, Job, Layered, Limits, WindowPlan, WindowScore,
 };
 use pplx::model::Model;
 pub use skip::skip;
@@ -113,13 +113,15 @@ pub fn score_whole(
     plan: &WindowPlan,
     feed: Feed,
 ) -> Result<Vec<WindowScore>, EvalError> {
-    let means = (&Interrupt::default(), &CheckpointOptions::default());
-    score_layered(
+    pplx::eval::score(
         &Layered::whole(Device::Cpu, cpu),
-        tokens,
-        plan,
-        feed,
-        means,
+        Job {
+            tokens,
+            plan,
+            feed,
+            interrupt: &Interrupt::default(),
+            checkpoints: &CheckpointOptions::default(),
+        },
         &mut |_| (),
     )
 }

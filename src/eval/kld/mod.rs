@@ -8,23 +8,24 @@ mod stored;
 use rayon::prelude::*;
 
 use self::fold::{ModelFold, RowKld, StoredFold};
-pub use self::stored::{BaseSink, GridRow, StoredBase, StoredError, StoredRow, TopRow};
+pub use self::stored::{BaseSink, GridRow, StoredBase, StoredRow, TopRow};
 use super::checkpoint::CheckpointOptions;
-use super::geometry::{Window, WindowPlan};
-use super::layered::{LayerPasses, Layered, score_targets, targets};
-use super::score::{Batch, EvalError, Feed, Passes, Progress, WindowScore, locate, run_passes};
-use crate::backend::{
-    BackendError, Hidden, Interrupt, LayerWindowModel, Stage, Target, TokenScore,
-};
+use super::ended::{Distributions, ModelPasses};
+use super::error::{EvalError, locate};
+use super::geometry::Window;
+use super::model::Sequence;
+use super::passes::{Batch, Job, Passes, Progress, WindowScore, run_passes};
+use super::scorer::Scorer;
+use crate::backend::{BackendError, Interrupt, Stage, TokenScore};
 
 /// Vocabulary entries whose logits are made at a time.
-const RUN: usize = 2048;
+const ENTRIES_AT_ONCE: usize = 2048;
 /// Bytes of whole rows of logits that are held to store them.
 const ROWS_BYTES: usize = 64 << 20;
 
 /// What a model is compared with.
 pub enum Base<'a> {
-    Model(&'a Layered<'a>),
+    Model(Scorer<'a>),
     Stored(&'a mut dyn StoredBase),
 }
 
@@ -53,74 +54,58 @@ impl TokenKld {
     }
 }
 
-/// A model and its base.
-pub struct Pair<'m, 'b> {
-    pub model: &'m Layered<'m>,
-    pub base: Base<'b>,
-    /// Threads that compare logits; 0 takes every core. Changes no number.
-    pub n_threads: usize,
-}
-
-/// Scores as [`score_layered`](super::score_layered) does (the same bits), and
-/// compares every scored target's distribution with the base's, in the order of
-/// the scores. A model or a base that cycles takes its passes first; the last
-/// ones are taken together.
+/// Scores as [`score`](super::score) does (the same bits), and compares every scored
+/// target's distribution with the base's, in the order of the scores. A model or a
+/// base that cycles takes its passes first; the last ones are taken together.
+/// `n_threads` compare logits (0: one for each core), which changes no number.
 ///
 /// # Errors
-/// Those of scoring, of either model; vocabularies of different sizes; a stored
-/// base that cannot be read.
-pub fn score_against(
-    pair: Pair,
-    tokens: &[u32],
-    plan: &WindowPlan,
-    feed: Feed,
-    (interrupt, checkpoints): (&Interrupt, &CheckpointOptions),
+/// Those of scoring, of either model; vocabularies of different sizes; a model that
+/// gives no logits; a stored base that cannot be read.
+pub fn score_against<'a>(
+    model: impl Into<Scorer<'a>>,
+    base: Base<'a>,
+    n_threads: usize,
+    job: Job<'a>,
     each: &mut dyn FnMut(Progress),
 ) -> Result<(Vec<WindowScore>, Vec<TokenKld>), EvalError> {
-    let Pair {
-        model,
-        base,
-        n_threads,
-    } = pair;
     // Both may keep hidden states.
     let checkpoints = CheckpointOptions {
-        memory: checkpoints.memory / 2,
-        ..checkpoints.clone()
+        memory: job.checkpoints.memory / 2,
+        ..job.checkpoints.clone()
     };
-    let means = (interrupt, &checkpoints);
     let mut passes = PairPasses {
-        model: LayerPasses::new(model, plan, means),
+        model: model.into().passes(job, &checkpoints),
         base: match base {
-            Base::Model(base) => BasePasses::Model(LayerPasses::new(base, plan, means)),
+            Base::Model(base) => BasePasses::Model(base.passes(job, &checkpoints)),
             Base::Stored(stored) => BasePasses::Stored(stored),
         },
         threads: threads(n_threads)?,
-        interrupt,
-        tokens: Vec::with_capacity(plan.scored()),
+        interrupt: job.interrupt,
+        tokens: Vec::with_capacity(job.plan.scored()),
     };
-    let scores = run_passes(&mut passes, tokens, plan, feed, interrupt, each)?;
+    let scores = run_passes(&mut passes, job, each)?;
     Ok((scores, passes.tokens))
 }
 
 /// Scores, and stores the distribution of every scored target.
 ///
 /// # Errors
-/// Those of scoring, and of storing.
-pub fn save_base(
-    model: &Layered,
-    (sink, n_threads): (&mut dyn BaseSink, usize),
-    tokens: &[u32],
-    (plan, feed): (&WindowPlan, Feed),
-    means: (&Interrupt, &CheckpointOptions),
+/// Those of scoring, and of storing; a model that gives no logits.
+pub fn save_base<'a>(
+    model: impl Into<Scorer<'a>>,
+    sink: &'a mut dyn BaseSink,
+    n_threads: usize,
+    job: Job<'a>,
     each: &mut dyn FnMut(Progress),
 ) -> Result<Vec<WindowScore>, EvalError> {
     let mut passes = SavePasses {
-        model: LayerPasses::new(model, plan, means),
+        model: model.into().passes(job, job.checkpoints),
         sink,
         threads: threads(n_threads)?,
-        interrupt: means.0,
+        interrupt: job.interrupt,
     };
-    run_passes(&mut passes, tokens, plan, feed, means.0, each)
+    run_passes(&mut passes, job, each)
 }
 
 fn threads(n: usize) -> Result<rayon::ThreadPool, EvalError> {
@@ -129,7 +114,7 @@ fn threads(n: usize) -> Result<rayon::ThreadPool, EvalError> {
 }
 
 enum BasePasses<'a> {
-    Model(LayerPasses<'a>),
+    Model(Box<dyn ModelPasses + 'a>),
     Stored(&'a mut dyn StoredBase),
 }
 
@@ -137,7 +122,7 @@ enum BasePasses<'a> {
 /// and the last ones together.
 struct PairPasses<'a> {
     base: BasePasses<'a>,
-    model: LayerPasses<'a>,
+    model: Box<dyn ModelPasses + 'a>,
     threads: rayon::ThreadPool,
     interrupt: &'a Interrupt,
     tokens: Vec<TokenKld>,
@@ -170,43 +155,35 @@ impl PairPasses<'_> {
     /// The last pass of both.
     fn compare(&mut self, batch: &Batch) -> Result<Option<Vec<Vec<TokenScore>>>, EvalError> {
         let sequences = batch.sequences();
-        let targets = targets(&sequences);
-        let rows: Vec<usize> = targets.iter().map(|t| t.row).collect();
         let last = self.model.count() - 1;
-        let Some((hidden, head)) = self.model.advance(last, batch)? else {
+        let Some(ended) = self.model.advance(last, batch)? else {
             return Ok(None);
         };
-        // First, since it looks for values that are not finite.
-        let scores = score_targets(head, &hidden, &sequences, self.interrupt)?;
-        let model = Side {
-            rows: head.head_rows(&hidden, &rows),
-            head,
-        };
-        let run = Comparison {
+        // The scores first: making them looks for values that are not finite.
+        let (scores, model) = ended.both(&sequences, self.interrupt)?;
+        let n_vocab = model.n_vocab();
+        let comparison = Comparison {
             model,
-            targets: &targets,
+            targets: sequences.iter().flat_map(|s| s.targets).copied().collect(),
             threads: &self.threads,
             interrupt: self.interrupt,
         };
         let klds = match &mut self.base {
             BasePasses::Model(base) => {
                 let last = base.count() - 1;
-                let advanced = base.advance(last, batch);
-                let Some((hidden, head)) = advanced.map_err(|e| of_base(e, batch.windows))? else {
+                let of_base = |e| of_base(e, batch.windows);
+                let Some(ended) = base.advance(last, batch).map_err(of_base)? else {
                     return Ok(None);
                 };
-                check_vocabulary(head.n_vocab(), run.model.head.n_vocab())?;
-                let base = Side {
-                    rows: head.head_rows(&hidden, &rows),
-                    head,
-                };
-                let klds = run.with_model(&base, batch.windows)?;
-                check_finite(&klds, &targets, &hidden, batch.windows)?;
+                let base = ended.distributions(&sequences).map_err(of_base)?;
+                check_vocabulary(base.n_vocab(), n_vocab)?;
+                let klds = comparison.with_model(&base, batch.windows)?;
+                check_finite(&klds, &sequences, batch.windows)?;
                 klds
             }
             BasePasses::Stored(stored) => {
-                check_vocabulary(stored.n_vocab(), run.model.head.n_vocab())?;
-                run.with_stored(&stored.rows(batch.windows)?)?
+                check_vocabulary(stored.n_vocab(), n_vocab)?;
+                comparison.with_stored(&stored.rows(batch.windows)?)?
             }
         };
         let each = klds.iter().zip(scores.iter().flatten());
@@ -279,55 +256,59 @@ fn check_vocabulary(base: usize, model: usize) -> Result<(), EvalError> {
 /// The model's logits are known to be finite, so what is not is the base's.
 fn check_finite(
     rows: &[RowKld],
-    targets: &[Target],
-    hidden: &Hidden,
+    sequences: &[Sequence],
     windows: &[Window],
 ) -> Result<(), EvalError> {
+    let places = sequences.iter().enumerate().flat_map(|(i, s)| {
+        let rows = s.first_target - 1..;
+        rows.take(s.targets.len())
+            .map(move |position| (i, position))
+    });
     let finite = |r: &RowKld| r.kld.is_finite() && r.nll_base.is_finite();
-    let Some(i) = rows.iter().position(|r| !finite(r)) else {
-        return Ok(());
-    };
-    let (sequence, position) = hidden.locate(targets[i].row);
-    let stage = Stage::Logits;
-    let e = BackendError::NotFinite {
-        sequence,
-        position,
-        stage,
-    };
-    Err(of_base(EvalError::Backend(e), windows))
+    match rows.iter().zip(places).find(|(row, _)| !finite(row)) {
+        None => Ok(()),
+        Some((_, (sequence, position))) => {
+            let e = BackendError::NotFinite {
+                sequence,
+                position,
+                stage: Stage::Logits,
+            };
+            Err(of_base(EvalError::Backend(e), windows))
+        }
+    }
 }
 
-/// A model's rows before the output matrix.
-struct Side<'a> {
-    head: &'a dyn LayerWindowModel,
-    rows: Vec<f32>,
-}
-
+/// The targets of a batch under the model, to be compared with their base.
 struct Comparison<'a> {
-    model: Side<'a>,
-    targets: &'a [Target],
+    model: Distributions<'a>,
+    targets: Vec<u32>,
     threads: &'a rayon::ThreadPool,
     interrupt: &'a Interrupt,
 }
 
 impl Comparison<'_> {
-    /// The logits of a run of the vocabulary for all rows.
-    fn logits(&self, side: &Side, first: usize) -> Result<Vec<f32>, BackendError> {
-        let end = (first + RUN).min(side.head.n_vocab());
-        side.head.logits(&side.rows, first..end, self.interrupt)
+    /// The logits of some entries of the vocabulary, from `first` on, for all targets.
+    fn logits(&self, side: &Distributions, first: usize) -> Result<Vec<f32>, BackendError> {
+        let end = (first + ENTRIES_AT_ONCE).min(side.n_vocab());
+        side.logits(0..self.targets.len(), first..end, self.interrupt)
     }
 
-    fn runs(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let n_vocab = self.model.head.n_vocab();
+    /// The first entry and the number of those that are compared at a time.
+    fn parts(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let n_vocab = self.model.n_vocab();
         (0..n_vocab)
-            .step_by(RUN)
-            .map(move |first| (first, RUN.min(n_vocab - first)))
+            .step_by(ENTRIES_AT_ONCE)
+            .map(move |first| (first, ENTRIES_AT_ONCE.min(n_vocab - first)))
     }
 
-    fn with_model(&self, base: &Side, windows: &[Window]) -> Result<Vec<RowKld>, EvalError> {
-        let new = |t: &Target| ModelFold::new(t.id);
-        let mut folds: Vec<ModelFold> = self.targets.iter().map(new).collect();
-        for (first, n) in self.runs() {
+    fn with_model(
+        &self,
+        base: &Distributions,
+        windows: &[Window],
+    ) -> Result<Vec<RowKld>, EvalError> {
+        let targets = self.targets.iter();
+        let mut folds: Vec<ModelFold> = targets.map(|&id| ModelFold::new(id)).collect();
+        for (first, n) in self.parts() {
             let b = self.logits(base, first);
             let b = b.map_err(|e| of_base(EvalError::Backend(e), windows))?;
             let q = self
@@ -345,9 +326,9 @@ impl Comparison<'_> {
     }
 
     fn with_stored(&self, rows: &[StoredRow]) -> Result<Vec<RowKld>, EvalError> {
-        let each = rows.iter().zip(self.targets);
-        let mut folds: Vec<StoredFold> = each.map(|(row, t)| StoredFold::new(row, t.id)).collect();
-        for (first, n) in self.runs() {
+        let each = rows.iter().zip(&self.targets);
+        let mut folds: Vec<StoredFold> = each.map(|(row, &id)| StoredFold::new(row, id)).collect();
+        for (first, n) in self.parts() {
             let q = self
                 .logits(&self.model, first)
                 .map_err(EvalError::Backend)?;
@@ -361,7 +342,7 @@ impl Comparison<'_> {
 }
 
 struct SavePasses<'a> {
-    model: LayerPasses<'a>,
+    model: Box<dyn ModelPasses + 'a>,
     sink: &'a mut dyn BaseSink,
     threads: rayon::ThreadPool,
     interrupt: &'a Interrupt,
@@ -381,29 +362,26 @@ impl Passes for SavePasses<'_> {
         pass: usize,
         batch: &Batch,
     ) -> Result<Option<Vec<Vec<TokenScore>>>, EvalError> {
-        let Some((hidden, head)) = self.model.advance(pass, batch)? else {
+        let Some(ended) = self.model.advance(pass, batch)? else {
             return Ok(None);
         };
         let sequences = batch.sequences();
-        let scores = score_targets(head, &hidden, &sequences, self.interrupt)?;
-        let n_vocab = head.n_vocab();
+        let (scores, distributions) = ended.both(&sequences, self.interrupt)?;
+        let n_vocab = distributions.n_vocab();
         let at_once = (ROWS_BYTES / (size_of::<f32>() * n_vocab)).max(1);
-        let targets = targets(&sequences);
-        let mut rest = targets.as_slice();
+        let mut first = 0;
         for (window, sequence) in batch.windows.iter().zip(&sequences) {
-            let (targets, others) = rest.split_at(sequence.targets.len());
-            rest = others;
-            let mut encoded = Vec::with_capacity(targets.len());
-            for (i, targets) in targets.chunks(at_once).enumerate() {
-                let first = window.targets().start + i * at_once;
-                let rows: Vec<usize> = targets.iter().map(|t| t.row).collect();
-                let rows = head.head_rows(&hidden, &rows);
-                let logits = head.logits(&rows, 0..n_vocab, self.interrupt);
+            let mut encoded = Vec::with_capacity(sequence.targets.len());
+            for (i, targets) in sequence.targets.chunks(at_once).enumerate() {
+                let at = window.targets().start + i * at_once;
+                let rows = first..first + targets.len();
+                first = rows.end;
+                let logits = distributions.logits(rows, 0..n_vocab, self.interrupt);
                 let logits = logits.map_err(EvalError::Backend)?;
                 let sink = &*self.sink;
                 encoded.extend(self.threads.install(|| {
                     let rows = logits.par_chunks(n_vocab).zip(targets).enumerate();
-                    rows.map(|(i, (logits, target))| sink.encode(logits, target.id, first + i))
+                    rows.map(|(i, (logits, &target))| sink.encode(logits, target, at + i))
                         .collect::<Vec<_>>()
                 }));
             }

@@ -1,16 +1,7 @@
 //! Distributions of a base that were stored, and how they are stored.
 
-use std::path::PathBuf;
-
-use crate::eval::Window;
-
-/// A stored base that cannot be read or written.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {problem}", path.display())]
-pub struct StoredError {
-    pub path: PathBuf,
-    pub problem: String,
-}
+use crate::eval::error::StoredError;
+use crate::eval::geometry::Window;
 
 /// The distributions of a base for the scored targets of corpus windows.
 pub trait StoredBase {

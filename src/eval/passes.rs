@@ -2,12 +2,11 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::checkpoint::CheckpointError;
+use super::checkpoint::CheckpointOptions;
+use super::error::{EvalError, locate};
 use super::geometry::{Window, WindowPlan};
-use super::kld::StoredError;
-use super::layered::DeviceError;
-use super::model::{PerplexityModel, Sequence};
-use crate::backend::{BackendError, Interrupt, Stage, TokenScore};
+use super::model::Sequence;
+use crate::backend::{BackendError, Interrupt, TokenScore};
 
 /// The scored targets of one window.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,96 +24,6 @@ impl WindowScore {
 
     pub fn nll_sum(&self) -> f64 {
         self.nll().sum()
-    }
-}
-
-/// Why a run ended without a figure.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum EvalError {
-    #[error(
-        "{stage} yields a value that is not finite (NaN or infinite), first in window {window} at position \
-         {position}: the weights or the arithmetic are broken there, so there is no perplexity"
-    )]
-    NotFinite {
-        window: usize,
-        position: usize,
-        stage: Stage,
-    },
-    #[error(
-        "window {window}, position {position}: token id {id} is outside the model's vocabulary of {n_vocab}; \
-         were the tokens made for another model?"
-    )]
-    TokenId {
-        window: usize,
-        position: usize,
-        id: u32,
-        n_vocab: usize,
-    },
-    #[error(
-        "the model scored {found} windows of the {asked} that it was given from window {window} on; it has \
-         to score each of them"
-    )]
-    Windows {
-        window: usize,
-        asked: usize,
-        found: usize,
-    },
-    #[error("window {window}: the model scored {found} targets of {asked}")]
-    Targets {
-        window: usize,
-        asked: usize,
-        found: usize,
-    },
-    #[error(
-        "window {window}, position {position}: the model's score is none: {problem}; is it −ln p of the target \
-         in nats?"
-    )]
-    Score {
-        window: usize,
-        position: usize,
-        problem: String,
-    },
-    #[error("window {window}: the model returns {found} logits, not {rows} rows of {n_vocab}")]
-    Logits {
-        window: usize,
-        rows: usize,
-        n_vocab: usize,
-        found: usize,
-    },
-    #[error(transparent)]
-    Backend(BackendError),
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
-    #[error("the base model: {0}")]
-    Base(Box<EvalError>),
-    #[error(transparent)]
-    Stored(#[from] StoredError),
-    #[error(
-        "the base has {base} tokens in its vocabulary, the model {model}: distributions over different \
-         vocabularies cannot be compared"
-    )]
-    Vocabulary { base: usize, model: usize },
-    #[error(
-        "the hidden states kept for window {window} belong to other tokens than pass {pass} evaluates"
-    )]
-    Replay { window: usize, pass: usize },
-    #[error("interrupted after {done} of {windows} windows{}", in_pass(*pass, *passes))]
-    Interrupted {
-        /// From 0.
-        pass: usize,
-        passes: usize,
-        /// In this pass.
-        done: usize,
-        windows: usize,
-    },
-}
-
-fn in_pass(pass: usize, passes: usize) -> String {
-    match passes {
-        0 | 1 => String::new(),
-        _ => format!(" in pass {} of {passes}", pass + 1),
     }
 }
 
@@ -163,7 +72,7 @@ pub(super) struct Batch<'a> {
     inputs: Vec<Vec<u32>>,
 }
 
-impl Batch<'_> {
+impl<'a> Batch<'a> {
     pub fn sequences(&self) -> Vec<Sequence<'_>> {
         let each = self.windows.iter().zip(&self.inputs);
         each.map(|(w, input)| Sequence {
@@ -201,16 +110,33 @@ pub(super) trait Passes {
     ) -> Result<Option<Vec<Vec<TokenScore>>>, EvalError>;
 }
 
-/// The one loop over corpus windows: every pass sees the windows of `plan`, in
+/// What is evaluated, and what that may use.
+#[derive(Clone, Copy)]
+pub struct Job<'a> {
+    /// The corpus.
+    pub tokens: &'a [u32],
+    /// Its windows.
+    pub plan: &'a WindowPlan,
+    pub feed: Feed,
+    /// Looked at before each batch at least.
+    pub interrupt: &'a Interrupt,
+    pub checkpoints: &'a CheckpointOptions,
+}
+
+/// The one loop over corpus windows: every pass sees the windows of the plan, in
 /// order, in the same batches.
 pub(super) fn run_passes(
     passes: &mut dyn Passes,
-    tokens: &[u32],
-    plan: &WindowPlan,
-    feed: Feed,
-    interrupt: &Interrupt,
+    job: Job,
     each: &mut dyn FnMut(Progress),
 ) -> Result<Vec<WindowScore>, EvalError> {
+    let Job {
+        tokens,
+        plan,
+        feed,
+        interrupt,
+        ..
+    } = job;
     let windows = plan.windows().len();
     let mut scores = Vec::with_capacity(windows);
     let n_passes = passes.count();
@@ -312,81 +238,4 @@ fn score_problem(s: &TokenScore) -> Option<String> {
     range("the NLL", s.nll, f64::MAX)
         .or_else(|| range("the largest probability", s.top_p.into(), 1.0 + ROUNDING))
         .or_else(|| range("the entropy", s.entropy.into(), f64::MAX))
-}
-
-/// A model that evaluates a window from end to end: one pass.
-struct OnePass<'a>(&'a mut dyn PerplexityModel);
-
-impl Passes for OnePass<'_> {
-    fn count(&self) -> usize {
-        1
-    }
-
-    fn begin(&mut self, _pass: usize) -> Result<(), EvalError> {
-        Ok(())
-    }
-
-    fn batch(
-        &mut self,
-        _pass: usize,
-        batch: &Batch,
-    ) -> Result<Option<Vec<Vec<TokenScore>>>, EvalError> {
-        let scores = self.0.score(&batch.sequences());
-        scores.map(Some).map_err(EvalError::Backend)
-    }
-}
-
-/// Scores every window of `plan` over `tokens`, in order, calling `each` for
-/// each batch of finished windows. `interrupt` is looked at before each batch.
-///
-/// # Errors
-/// Values that are not finite, ids outside the vocabulary, interruption.
-pub fn score_windows(
-    model: &mut dyn PerplexityModel,
-    tokens: &[u32],
-    plan: &WindowPlan,
-    feed: Feed,
-    interrupt: &Interrupt,
-    each: &mut dyn FnMut(Progress),
-) -> Result<Vec<WindowScore>, EvalError> {
-    run_passes(&mut OnePass(model), tokens, plan, feed, interrupt, each)
-}
-
-/// Turns a batch's sequence numbers into the corpus's window numbers.
-pub(super) fn locate(error: BackendError, windows: &[Window]) -> EvalError {
-    let window = |sequence: usize| windows.get(sequence).map_or(sequence, |w| w.index);
-    match error {
-        BackendError::NotFinite {
-            sequence,
-            position,
-            stage,
-        } => EvalError::NotFinite {
-            window: window(sequence),
-            position,
-            stage,
-        },
-        BackendError::TokenId {
-            sequence,
-            position,
-            id,
-            n_vocab,
-        } => EvalError::TokenId {
-            window: window(sequence),
-            position,
-            id,
-            n_vocab,
-        },
-        BackendError::Logits {
-            sequence,
-            rows,
-            n_vocab,
-            found,
-        } => EvalError::Logits {
-            window: window(sequence),
-            rows,
-            n_vocab,
-            found,
-        },
-        other => EvalError::Backend(other),
-    }
 }
