@@ -12,10 +12,11 @@ use super::{
     Context, CorpusEntry, DeviceName, Exclude, Experiment, ModeSpec, ModelEntry, ModelFiles, Noise,
     Numerics, Placement, PlacementError, PlacementParts, Sweep,
 };
+use crate::compare::{Gate, MaxDelta};
 use crate::eval::Limits;
 use crate::fetch::parse_source;
-use crate::results::noise::{Component, MaxDelta};
-use crate::results::{COMPANIONS, Gate, formula_character};
+use crate::results::noise::Component;
+use crate::results::{COMPANIONS, formula_character};
 
 pub(super) const TOP_KEYS: [&str; 11] = [
     "name",

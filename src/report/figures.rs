@@ -7,9 +7,10 @@ use super::divergence;
 use super::plot::{Figure, PlotError};
 use super::series::{differences, running};
 use super::{Entry, Section};
-use crate::results::diff::{Diff, DiffRow, Difference, Verdict};
-use crate::results::render::{delta_ln_ppl, ppl, signed, small};
-use crate::results::{Figures, Paired, Tables, WindowRow};
+use crate::compare::Paired;
+use crate::compare::diff::{Diff, DiffRow, Difference, Verdict};
+use crate::render::{delta_ln_ppl, ppl, signed, small};
+use crate::results::{Figures, Tables, WindowRow};
 
 /// A drawn figure with its caption. `id` is unique in the page; `title` says what
 /// it is and `description` what it shows to those who do not see it.

@@ -6,8 +6,8 @@ use super::divergence;
 use super::figures;
 use super::plot::{Ink, PlotError};
 use super::{Entry, Report, Section};
-use crate::results::diff::{Diff, DiffRow, Difference, Verdict};
-use crate::results::render::{delta_ln_ppl, one_line, percent, ppl, probability, signed, small};
+use crate::compare::diff::{Diff, DiffRow, Difference, Verdict};
+use crate::render::{delta_ln_ppl, one_line, percent, ppl, probability, signed, small};
 use crate::results::{Figures, Outcome, ResultRow};
 
 /// Lets the page apply its own styles and nothing else: no script, no request.

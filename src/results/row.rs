@@ -165,7 +165,7 @@ impl Comparison {
 
 /// A difference in units of the error that two independent figures have
 /// together. `None` where an error is missing, or both are 0 and say nothing.
-pub(super) fn unpaired_sigma(delta: f64, a: Option<f64>, b: Option<f64>) -> Option<f64> {
+pub(crate) fn unpaired_sigma(delta: f64, a: Option<f64>, b: Option<f64>) -> Option<f64> {
     let sigma = delta / a?.hypot(b?);
     sigma.is_finite().then_some(sigma)
 }
