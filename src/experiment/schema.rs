@@ -7,7 +7,7 @@ use glob::Pattern;
 
 use super::decode::{Decoder, Node, Table};
 use super::diagnostics::{Diagnostics, Located, suggest};
-use super::layers::Layers;
+use super::layers::{Layers, TOP_KEYS};
 use super::{
     Context, CorpusEntry, DeviceName, Exclude, Experiment, ModeSpec, ModelEntry, ModelFiles, Noise,
     Numerics, Placement, PlacementError, PlacementParts, Sweep,
@@ -18,19 +18,6 @@ use crate::fetch::parse_source;
 use crate::results::noise::Component;
 use crate::results::{COMPANIONS, formula_character};
 
-pub(super) const TOP_KEYS: [&str; 11] = [
-    "name",
-    "description",
-    "sweep",
-    "models",
-    "corpora",
-    "limits",
-    "exclude",
-    "reference",
-    "gate",
-    "noise",
-    "kld",
-];
 const MODE_NAMES: [&str; 4] = [
     "sliding-window",
     "teacher-forced",

@@ -4,8 +4,7 @@ use maud::{Markup, html};
 
 use super::Section;
 use super::charts::{self, LEAST_KLD};
-use super::figures::{figure, swatch};
-use super::html::{link, name, table};
+use super::elements::{figure, link, name, swatch, table};
 use super::plot::PlotError;
 use crate::render::markdown::{code, text};
 use crate::render::one_line;

@@ -8,6 +8,7 @@
 mod axis;
 mod charts;
 mod divergence;
+mod elements;
 mod figures;
 mod html;
 mod markdown;
