@@ -12,6 +12,7 @@
 pub mod backend;
 pub mod base;
 pub mod cli;
+pub mod compare;
 pub mod corpus;
 pub mod eval;
 pub mod experiment;
@@ -24,6 +25,7 @@ pub mod model;
 pub mod plan;
 pub mod quant;
 pub mod reference;
+pub mod render;
 pub mod report;
 pub mod results;
 pub mod run;

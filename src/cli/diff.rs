@@ -6,9 +6,9 @@ use clap::ValueEnum;
 
 use super::Failure;
 use super::gate::{GateArgs, notes};
+use crate::compare::diff::Diff;
+use crate::render::markdown::too_long_note;
 use crate::results::Tables;
-use crate::results::diff::Diff;
-use crate::results::markdown::too_long_note;
 use crate::say;
 
 #[derive(clap::Args)]

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::Failure;
+use crate::compare::{Gate, MaxDelta, NoiseFloor};
 use crate::experiment::Experiment;
-use crate::results::Gate;
-use crate::results::noise::{Calibration, MaxDelta, NoiseFloor};
+use crate::results::noise::Calibration;
 use crate::say;
 
 #[derive(clap::Args)]

@@ -13,7 +13,8 @@ use crate::base::top::TopWriter;
 use crate::base::{BaseFile, BaseInfo};
 use crate::eval::{BaseSink, Geometry, Limits, TokenKld, WindowPlan};
 use crate::plan::Placement;
-use crate::results::{KldFigures, NoKldFigures, kld_format};
+use crate::render;
+use crate::results::{KldFigures, NoKldFigures};
 use crate::run::{
     BaseInput, Control, LoadedModel, MeasureError, Measurement, Observation, Settings, Subject,
     check_same_text, check_stored, engine, measure_against, measure_saving,
@@ -322,7 +323,7 @@ impl Comparing<'_> {
             NoKldFigures::Overflow(_) => Failure::failed(e),
         })?;
         if args.json {
-            let mut value = kld_format::json(&figures, note);
+            let mut value = render::kld::json(&figures, note);
             value["engine"] = engine(None).into();
             value["model"] = args.model.display().to_string().into();
             value["base"] = self.path.display().to_string().into();
@@ -341,7 +342,7 @@ impl Comparing<'_> {
             self.settings.geometry.mode,
             m.scored,
             m.windows.len(),
-            kld_format::text(&figures, note)
+            render::kld::text(&figures, note)
         ))
     }
 }

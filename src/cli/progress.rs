@@ -11,7 +11,8 @@ use super::signals;
 use crate::backend::Interrupt;
 use crate::fetch::{Progress, TerminalProgress};
 use crate::plan::RunSpec;
-use crate::results::{Outcome, ResultRow, render};
+use crate::render;
+use crate::results::{Outcome, ResultRow};
 use crate::run::{Observation, Reporter, RerunReporter};
 use crate::say::{self, Foot, bar, clock};
 

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use super::gate::{GateArgs, notes};
 use super::{Failure, outputs};
+use crate::compare::NoiseFloor;
+use crate::render::markdown::too_long_note;
 use crate::report::Report;
-use crate::results::markdown::too_long_note;
-use crate::results::noise::NoiseFloor;
 use crate::results::write_atomic;
 
 #[derive(clap::Args)]

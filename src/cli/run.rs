@@ -9,7 +9,7 @@ use super::progress::{SweepProgress, interrupted};
 use super::tables::{TableArgs, failure};
 use super::values;
 use crate::plan::{Estimate, Pace, RunSpec};
-use crate::results::{kld_format, render};
+use crate::render;
 use crate::run::Sweep;
 use crate::say;
 
@@ -73,7 +73,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let (table, path) = (render::table(tables.rows()), &tables.paths().table);
     let mut out = format!("{}\n\n{}\n", table.trim_end(), path.display());
     if tables.klds().len() > 0 {
-        let (table, path) = (kld_format::table(tables.klds()), &tables.paths().kld);
+        let (table, path) = (render::kld::table(tables.klds()), &tables.paths().kld);
         out += &format!("\n{}\n\n{}\n", table.trim_end(), path.display());
     }
     // First what became of the sweep, then whether it could be printed.

@@ -16,7 +16,7 @@ use crate::eval::{Geometry, Limits, Mode, WindowScore};
 use crate::experiment::{self, DeviceName, PlacementParts};
 use crate::files;
 use crate::plan::{self, Machine, Placement, Resolution};
-use crate::results::render;
+use crate::render;
 use crate::run::{LoadedModel, Measurement, Settings, measure, model_type, remarks};
 use crate::say;
 use crate::tokenizer;

@@ -15,7 +15,21 @@ use figment::{Figment, Metadata, Profile, Provider};
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostics::{Diagnostic, Diagnostics, Location};
-use super::schema::TOP_KEYS;
+
+/// The keys at the top level of an experiment. A variable `PPLX_KEY` sets one.
+pub(super) const TOP_KEYS: [&str; 11] = [
+    "name",
+    "description",
+    "sweep",
+    "models",
+    "corpora",
+    "limits",
+    "exclude",
+    "reference",
+    "gate",
+    "noise",
+    "kld",
+];
 
 const ENV_PREFIX: &str = "PPLX_";
 

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use glob::Pattern;
 
 pub use crate::backend::Numerics;
+use crate::compare::Gate;
 use crate::eval::{Geometry, Limits};
-use crate::results::Gate;
 use crate::results::noise::Component;
 
 pub use diagnostics::{Collector, Diagnostic, Diagnostics, Located, Location, suggest};

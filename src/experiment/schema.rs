@@ -7,29 +7,17 @@ use glob::Pattern;
 
 use super::decode::{Decoder, Node, Table};
 use super::diagnostics::{Diagnostics, Located, suggest};
-use super::layers::Layers;
+use super::layers::{Layers, TOP_KEYS};
 use super::{
     Context, CorpusEntry, DeviceName, Exclude, Experiment, ModeSpec, ModelEntry, ModelFiles, Noise,
     Numerics, Placement, PlacementError, PlacementParts, Sweep,
 };
+use crate::compare::{Gate, MaxDelta};
 use crate::eval::Limits;
 use crate::fetch::parse_source;
-use crate::results::noise::{Component, MaxDelta};
-use crate::results::{COMPANIONS, Gate, formula_character};
+use crate::results::noise::Component;
+use crate::results::{COMPANIONS, formula_character};
 
-pub(super) const TOP_KEYS: [&str; 11] = [
-    "name",
-    "description",
-    "sweep",
-    "models",
-    "corpora",
-    "limits",
-    "exclude",
-    "reference",
-    "gate",
-    "noise",
-    "kld",
-];
 const MODE_NAMES: [&str; 4] = [
     "sliding-window",
     "teacher-forced",

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 
 use super::*;
-use crate::results::noise::MaxDelta;
+use crate::compare::MaxDelta;
 
 /// Loads `text` as `x.toml` of a fresh folder.
 fn load(text: &str, sets: &[&str]) -> Result<Experiment, String> {

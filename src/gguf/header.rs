@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use super::block_type::BlockType;
 use super::error::Problem;
 use super::metadata::{Array, Metadata, Value};
-use super::reader::TensorInfo;
+use super::tensor_info::TensorInfo;
 
 const DEFAULT_ALIGNMENT: u64 = 32;
 /// Shortest possible encodings, to bound counts by the bytes that are left.

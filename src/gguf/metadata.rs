@@ -128,6 +128,20 @@ impl Value {
         }
     }
 
+    /// The value as one number, bools as 0 and 1; `None` of strings and arrays.
+    pub fn to_number(&self) -> Option<f64> {
+        match *self {
+            Value::F32(x) => Some(x.into()),
+            Value::F64(x) => Some(x),
+            Value::Bool(b) => Some(u8::from(b).into()),
+            Value::I8(n) => Some(n.into()),
+            Value::I16(n) => Some(n.into()),
+            Value::I32(n) => Some(n.into()),
+            Value::I64(n) => Some(n as f64),
+            _ => self.to_u64().map(|n| n as f64),
+        }
+    }
+
     /// The value as an unsigned integer, whatever integer type stores it.
     pub fn to_u64(&self) -> Option<u64> {
         match *self {

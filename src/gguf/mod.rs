@@ -9,11 +9,13 @@ mod header;
 mod metadata;
 mod reader;
 mod split;
+mod tensor_info;
 mod writer;
 
 pub use block_type::BlockType;
 pub use error::{GgufError, Problem};
 pub use metadata::{Array, Metadata, Value};
-pub use reader::{Gguf, TensorInfo};
+pub use reader::Gguf;
 pub use split::first_part;
+pub use tensor_info::TensorInfo;
 pub use writer::GgufWriter;

@@ -7,38 +7,11 @@ use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
 
-use super::block_type::BlockType;
 use super::error::{GgufError, Problem};
 use super::header::parse_header;
 use super::metadata::Metadata;
 use super::split::Split;
-
-/// Where a tensor lies and what it holds.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TensorInfo {
-    pub name: String,
-    /// ggml order: `dims[0]` is the contiguous one (a matrix that maps `n_in`
-    /// to `n_out` values has the dims `[n_in, n_out]`).
-    pub dims: Vec<u64>,
-    pub ty: BlockType,
-    /// Byte offset from the start of its file.
-    pub offset: usize,
-    pub n_bytes: usize,
-    /// Which of [`Gguf::paths`] is its file.
-    pub part: usize,
-}
-
-impl TensorInfo {
-    /// Number of elements; the reader has checked that it does not overflow.
-    pub fn elements(&self) -> usize {
-        self.dims.iter().product::<u64>() as usize
-    }
-
-    /// Where its blocks lie in the file.
-    pub fn bytes(&self) -> Range<usize> {
-        self.offset..self.offset + self.n_bytes
-    }
-}
+use super::tensor_info::TensorInfo;
 
 enum Bytes {
     /// The map, and the file that stays the same when its name is given to another.

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt::Display;
 
-use super::arch::number;
 use super::error::ModelError;
 use crate::gguf::{Gguf, Metadata, Value};
 
@@ -158,7 +157,7 @@ impl<'a> Hparams<'a> {
 
     /// The value of a key that holds one number of any type.
     pub fn number(&self, key: &str) -> Option<f64> {
-        number(self.meta.get(&self.key(key))?)
+        self.meta.get(&self.key(key))?.to_number()
     }
 
     /// A float that is absent or zero where the feature is off.

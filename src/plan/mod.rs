@@ -17,12 +17,12 @@ use glob::Pattern;
 
 use crate::backend::cpu::no_product;
 use crate::backend::cuda::Footprint;
+use crate::compare::Gate;
 use crate::eval::{Geometry, Limits, WindowPlan};
 use crate::experiment::{
     self, Collector, Context, Diagnostics, Exclude, Experiment, Located, Location,
 };
 use crate::model::Model;
-use crate::results::Gate;
 use crate::tokenizer;
 
 pub use crate::backend::Numerics;

@@ -4,11 +4,10 @@ use maud::{Markup, html};
 
 use super::Section;
 use super::charts::{self, LEAST_KLD};
-use super::figures::{figure, swatch};
-use super::html::{link, name, table};
+use super::elements::{figure, link, name, swatch, table};
 use super::plot::PlotError;
-use crate::results::markdown::{code, text};
-use crate::results::render::one_line;
+use crate::render::markdown::{code, text};
+use crate::render::one_line;
 use crate::results::{KldOutcome, KldRow, KldSummary};
 
 const HEADERS: [&str; 6] = ["mean KLD", "median", "99 %", "99.9 %", "RMS Δp", "same top"];

@@ -1,42 +1,17 @@
 //! Which figures a report has, and what is said below them.
 
-use maud::{Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use super::charts::{self, Effect, Interval};
 use super::divergence;
-use super::plot::{Figure, PlotError};
+use super::elements::{figure, swatch};
+use super::plot::PlotError;
 use super::series::{differences, running};
 use super::{Entry, Section};
-use crate::results::diff::{Diff, DiffRow, Difference, Verdict};
-use crate::results::render::{delta_ln_ppl, ppl, signed, small};
-use crate::results::{Figures, Paired, Tables, WindowRow};
-
-/// A drawn figure with its caption. `id` is unique in the page; `title` says what
-/// it is and `description` what it shows to those who do not see it.
-pub(super) fn figure(
-    id: &str,
-    figure: &Figure,
-    title: &str,
-    description: &str,
-    caption: Markup,
-) -> Result<Markup, PlotError> {
-    let drawing = figure.draw()?;
-    Ok(html! {
-        figure {
-            svg.plot role="img" viewBox=(drawing.view_box)
-                aria-labelledby={ (id) "-title" } aria-describedby={ (id) "-desc" } {
-                title id={ (id) "-title" } { (title) }
-                desc id={ (id) "-desc" } { (description) }
-                (PreEscaped(drawing.svg))
-            }
-            figcaption { (caption) }
-        }
-    })
-}
-
-pub(super) fn swatch(class: &str) -> Markup {
-    html! { span class={ "swatch " (class) } aria-hidden="true" {} " " }
-}
+use crate::compare::Paired;
+use crate::compare::diff::{Diff, DiffRow, Difference, Verdict};
+use crate::render::{delta_ln_ppl, ppl, signed, small};
+use crate::results::{Figures, Tables, WindowRow};
 
 /// The curves of one run.
 pub(super) fn run(

@@ -3,11 +3,12 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::divergence;
+use super::elements::{link, name, table};
 use super::figures;
 use super::plot::{Ink, PlotError};
 use super::{Entry, Report, Section};
-use crate::results::diff::{Diff, DiffRow, Difference, Verdict};
-use crate::results::render::{delta_ln_ppl, one_line, percent, ppl, probability, signed, small};
+use crate::compare::diff::{Diff, DiffRow, Difference, Verdict};
+use crate::render::{delta_ln_ppl, one_line, percent, ppl, probability, signed, small};
 use crate::results::{Figures, Outcome, ResultRow};
 
 /// Lets the page apply its own styles and nothing else: no script, no request.
@@ -98,27 +99,6 @@ impl Report {
     }
 }
 
-/// A name from a file: it may break after slashes, and its direction stays its own.
-pub(super) fn name(text: &str) -> Markup {
-    let text = one_line(text);
-    html! {
-        bdi.key {
-            @for part in text.split_inclusive('/') { (part) wbr; }
-        }
-    }
-}
-
-/// A table with its caption, which stays where it is while the table scrolls
-/// sideways, also by keyboard. `id` is unique in the page.
-pub(super) fn table(id: &str, caption: Markup, rows: Markup) -> Markup {
-    html! {
-        p.caption id=(id) { (caption) }
-        div.scroll role="region" tabindex="0" aria-labelledby=(id) {
-            table aria-labelledby=(id) { (rows) }
-        }
-    }
-}
-
 /// A number with what belongs to it below.
 fn cell(number: &str, below: &str) -> Markup {
     html! { td.num { (number) @if !below.is_empty() { " " small { (below) } } } }
@@ -127,15 +107,6 @@ fn cell(number: &str, below: &str) -> Markup {
 fn perplexity(value: f64, err: Option<f64>) -> Markup {
     let err = err.map_or_else(String::new, |e| format!("± {e:.5}"));
     cell(&ppl(value, None), &err)
-}
-
-pub(super) fn link(number: Option<usize>) -> Markup {
-    html! {
-        @match number {
-            Some(n) => a href={ "#run-" (n) } { (n) },
-            None => "–",
-        }
-    }
 }
 
 fn comparison(s: &Section, diff: &Diff, number: usize) -> Result<Markup, PlotError> {

@@ -2,9 +2,9 @@
 //! what has no figure, then everything else folded.
 
 use super::{Entry, Report, Section, divergence};
-use crate::results::diff::{Diff, Verdict};
-use crate::results::markdown::{code, for_a_comment, text};
-use crate::results::render::{ppl, signed};
+use crate::compare::diff::{Diff, Verdict};
+use crate::render::markdown::{code, for_a_comment, text};
+use crate::render::{ppl, signed};
 use crate::results::{Outcome, ResultRow};
 
 /// Rows that are shown unfolded at most.

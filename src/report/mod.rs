@@ -8,6 +8,7 @@
 mod axis;
 mod charts;
 mod divergence;
+mod elements;
 mod figures;
 mod html;
 mod markdown;
@@ -16,9 +17,9 @@ mod series;
 
 use std::path::{Path, PathBuf};
 
-use crate::results::diff::{Diff, DiffRow};
-use crate::results::noise::NoiseFloor;
-use crate::results::{Gate, Outcome, ResultRow, ResultsError, Tables};
+use crate::compare::diff::{Diff, DiffRow};
+use crate::compare::{Gate, NoiseFloor};
+use crate::results::{Outcome, ResultRow, ResultsError, Tables};
 
 pub use plot::PlotError;
 

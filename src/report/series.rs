@@ -57,7 +57,7 @@ pub struct Differences {
     pub points: Vec<WindowDifference>,
 }
 
-/// The differences of two runs over the same windows, which `results::paired`
+/// The differences of two runs over the same windows, which `compare::paired`
 /// has found to match.
 pub fn differences(a: &[WindowRow], b: &[WindowRow]) -> Differences {
     let group = a.len().div_ceil(MAX_POINTS).max(1);
@@ -80,7 +80,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::results::{Figures, Tables, paired};
+    use crate::compare::paired;
+    use crate::results::{Figures, Tables};
     use crate::stats::Moments;
 
     fn windows(n: usize, token: impl Fn(usize, usize) -> f64) -> (Vec<WindowRow>, Vec<Moments>) {

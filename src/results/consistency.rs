@@ -2,7 +2,7 @@
 //! says. Tables are edited by hand, merged and cut; a figure that does not fit the
 //! others was not measured.
 
-use super::row::{Comparison, Figures, Provenance, ResultRow, WindowRow};
+use super::row::{Comparison, Figures, Outcome, Provenance, ResultRow, WindowRow};
 use crate::eval::{Limits, clustered_mean};
 
 /// Room for the rounding of a figure, by its size: tables hold every digit, and a
@@ -26,8 +26,114 @@ pub(crate) fn check_sha256(column: &str, text: &str) -> Result<(), String> {
     }
 }
 
+impl ResultRow {
+    /// Whether the row may stand in a table: an `ok` row has its provenance and
+    /// finite figures that fit each other.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.key.is_empty() {
+            return Err("the key is empty".to_owned());
+        }
+        let Outcome::Ok(figures) = &self.outcome else {
+            return check_columns(self);
+        };
+        if let Some(column) = figures.not_finite() {
+            return Err(format!(
+                "the status is ok, but '{column}' is empty or not a finite number"
+            ));
+        }
+        let expected = figures.mean_nll.exp();
+        if (figures.ppl - expected).abs() > 1e-9 * expected {
+            return Err(format!(
+                "'ppl' is {}, but exp(mean_nll) is {expected}",
+                figures.ppl
+            ));
+        }
+        let p = &self.provenance;
+        for (column, text) in [
+            ("model_sha256", &p.model_sha256),
+            ("corpus_sha256", &p.corpus_sha256),
+            ("tokens_sha256", &p.tokens_sha256),
+        ] {
+            if text.is_empty() {
+                return Err(format!("the status is ok, but '{column}' is empty"));
+            }
+        }
+        for (column, count) in [
+            ("tokens", p.tokens),
+            ("windows", p.windows),
+            ("scored_tokens", p.scored_tokens),
+        ] {
+            if count.unwrap_or(0) == 0 {
+                return Err(format!("the status is ok, but '{column}' is empty or 0"));
+            }
+        }
+        if p.bos.is_none() {
+            return Err("the status is ok, but 'bos' is empty".to_owned());
+        }
+        check_columns(self)?;
+        check_figures(self, figures)
+    }
+
+    /// Whether `windows` are the windows that this row sums up.
+    pub(super) fn check_windows(&self, windows: &[WindowRow]) -> Result<(), String> {
+        let Outcome::Ok(figures) = &self.outcome else {
+            return Err("a run without a number has windows".to_owned());
+        };
+        let p = &self.provenance;
+        if p.windows != Some(windows.len()) {
+            return Err(format!(
+                "the row counts {} windows, {} are listed",
+                p.windows.unwrap_or(0),
+                windows.len()
+            ));
+        }
+        if let Some((i, w)) = windows.iter().enumerate().find(|(i, w)| w.window != *i) {
+            return Err(format!(
+                "window {i} is missing or out of order: found {}",
+                w.window
+            ));
+        }
+        let scored: usize = windows.iter().map(|w| w.scored).sum();
+        if p.scored_tokens != Some(scored) || windows.iter().any(|w| w.scored == 0) {
+            return Err(format!(
+                "the row counts {} scored tokens, its windows {scored}, or one has none",
+                p.scored_tokens.unwrap_or(0)
+            ));
+        }
+        let mean = windows.iter().map(|w| w.nll_sum).sum::<f64>() / scored as f64;
+        // Far above the rounding of a sum of NLLs, far below any change of one.
+        let tolerance = 1e-8 * figures.mean_nll.abs().max(1.0);
+        let same = (mean - figures.mean_nll).abs() <= tolerance;
+        if !same {
+            return Err(format!(
+                "the windows sum to a mean NLL of {mean}, the row says {}",
+                figures.mean_nll
+            ));
+        }
+        Ok(())
+    }
+
+    /// The same, and whether all figures that follow from windows do so. `windows` know
+    /// the bytes of their targets.
+    pub(super) fn check_all_of_windows(&self, windows: &[WindowRow]) -> Result<(), String> {
+        self.check_windows(windows)?;
+        let geometry = &self.provenance.geometry;
+        let fits = |w: &&WindowRow| geometry.is_window(w.window, windows.len(), w.scored);
+        if let Some(w) = windows.iter().find(|w| !fits(w)) {
+            return Err(format!(
+                "window {} has {} scored tokens, which its geometry does not make",
+                w.window, w.scored
+            ));
+        }
+        match &self.outcome {
+            Outcome::Ok(figures) => check_window_figures(figures, windows),
+            Outcome::Failed(_) | Outcome::NotRun => Ok(()),
+        }
+    }
+}
+
 /// Columns of any row, whether it has figures or not.
-pub(super) fn check_columns(row: &ResultRow) -> Result<(), String> {
+fn check_columns(row: &ResultRow) -> Result<(), String> {
     let p = &row.provenance;
     for (column, text) in [
         ("model_sha256", &p.model_sha256),
@@ -95,7 +201,7 @@ fn is_planned(key: &str) -> bool {
 }
 
 /// The figures of a row, beside its other columns.
-pub(super) fn check_figures(row: &ResultRow, f: &Figures) -> Result<(), String> {
+fn check_figures(row: &ResultRow, f: &Figures) -> Result<(), String> {
     let p = &row.provenance;
     let (Some(tokens), Some(windows), Some(scored)) = (p.tokens, p.windows, p.scored_tokens) else {
         return Err("the status is ok, but a count is empty".to_owned());
@@ -193,7 +299,7 @@ fn check_spread(f: &Figures, least: f64, most: f64, scored: usize) -> Result<(),
 }
 
 /// The figures of a row, beside its windows, which add up to it.
-pub(super) fn check_window_figures(f: &Figures, windows: &[WindowRow]) -> Result<(), String> {
+fn check_window_figures(f: &Figures, windows: &[WindowRow]) -> Result<(), String> {
     if let Some(w) = windows.iter().find(|w| w.nll_sum < -1e-6 * w.scored as f64) {
         return Err(format!(
             "window {} has an NLL sum of {}, and no NLL is negative",

@@ -96,7 +96,7 @@ macro_rules! summary {
 }
 
 /// A standard error; figures of two tokens and more have one.
-pub(super) fn err(e: Estimate) -> f64 {
+pub(crate) fn err(e: Estimate) -> f64 {
     e.se.unwrap_or(f64::NAN)
 }
 

@@ -235,7 +235,7 @@ pub(crate) fn mode(
 }
 
 /// How an outcome is written in the `status` column.
-pub(super) fn status_text(outcome: &Outcome) -> String {
+pub(crate) fn status_text(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Ok(_) => OK.to_owned(),
         Outcome::Failed(reason) => format!("{FAILED}{reason}"),

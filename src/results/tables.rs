@@ -392,7 +392,7 @@ impl Tables {
     }
 
     /// Why a run has no windows, for people.
-    pub(super) fn no_windows_because(&self, row: &ResultRow) -> String {
+    pub(crate) fn no_windows_because(&self, row: &ResultRow) -> String {
         let path = self.paths.windows.display();
         let why = match self.has_windows {
             true => format!("{path} has none of this run"),

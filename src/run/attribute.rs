@@ -6,12 +6,13 @@ use super::inputs::Inputs;
 use super::measure::{Control, MeasureError, Measurement};
 use super::noise::apply;
 use super::rerun::{Base, Change, Rerun, RerunReporter};
+use crate::compare::{Attribution, Effect, Residual};
 use crate::eval::{Geometry, Mode};
 use crate::fetch::FetchOptions;
 use crate::plan::RunSpec;
 use crate::reference::TokenReference;
+use crate::results::NoFigures;
 use crate::results::noise::{Component, Shift, shift_of_means};
-use crate::results::{Attribution, Effect, NoFigures, Residual};
 use crate::stats::correlation;
 
 /// What is changed.

@@ -1,6 +1,7 @@
 //! Statistics: pure functions of slices of numbers, which know nothing of runs.
-//! Whoever compares figures (`results`) decides what goes in.
+//! Whoever compares figures (`compare`) decides what goes in.
 
+pub mod format;
 mod mean;
 mod multiple;
 mod sign_flip;

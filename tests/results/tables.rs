@@ -502,7 +502,7 @@ fn terminal_table_is_aligned_and_says_what_failed() {
     b.note = "two\nlines".into();
     b.ref_note = "none".into();
     b.provenance = provenance();
-    let text = pplx::results::render::table([&a, &b]);
+    let text = pplx::render::table([&a, &b]);
     let f = a.figures().unwrap();
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with("run               "));

@@ -161,21 +161,7 @@ fn numbers(value: &Value) -> Option<Vec<f64>> {
             }
         };
     }
-    number(value).map(|x| vec![x])
-}
-
-/// A value that is one number.
-pub(in crate::model) fn number(value: &Value) -> Option<f64> {
-    match *value {
-        Value::F32(x) => Some(x.into()),
-        Value::F64(x) => Some(x),
-        Value::Bool(b) => Some(u8::from(b).into()),
-        Value::I8(n) => Some(n.into()),
-        Value::I16(n) => Some(n.into()),
-        Value::I32(n) => Some(n.into()),
-        Value::I64(n) => Some(n as f64),
-        _ => value.to_u64().map(|n| n as f64),
-    }
+    value.to_number().map(|x| vec![x])
 }
 
 /// A value, for messages.
@@ -185,6 +171,8 @@ fn plain(value: &Value) -> String {
         Value::F64(x) => x.to_string(),
         Value::Bool(b) => b.to_string(),
         Value::String(_) | Value::Array(_) => value.describe(),
-        _ => number(value).map_or_else(|| value.describe(), |x| x.to_string()),
+        _ => value
+            .to_number()
+            .map_or_else(|| value.describe(), |x| x.to_string()),
     }
 }

@@ -45,7 +45,6 @@ use super::{
     NormKind, QkNorm, Residual, Span, Vector,
 };
 use crate::gguf::Gguf;
-pub(super) use declared::number;
 pub use table::supported_architectures;
 use table::{ARCHITECTURES, BIASES, EITHER_NORM, LAYER_NORM, UNTIED, WHOLE_HEAD_ROPE};
 

@@ -1,15 +1,15 @@
 //! Records: what is known of every scored token of a finished run. They make the
 //! comparison of two runs token by token possible, long after both.
 
+mod excerpt;
 mod file;
-mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+pub use excerpt::Excerpt;
 pub use file::RecordError;
-pub use text::Excerpt;
 
 use sha2::{Digest, Sha256};
 

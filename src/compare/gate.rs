@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::noise::MaxDelta;
-use super::render::{probability, signed, small};
+use super::noise_floor::MaxDelta;
+use crate::stats::format::{probability, signed, small};
 
 /// Bounds on a difference, in either direction: a kernel that makes a model
 /// better than it is, is as wrong as one that makes it worse.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::paired::largest;
-use super::record::{Excerpt, Record};
+use crate::results::record::{Excerpt, Record};
 use crate::stats::{self, Estimate, Summary};
 
 /// What the records of two runs, A and B, say beyond their windows.

@@ -6,8 +6,8 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::{Basis, Diff, DiffRow, Difference, Verdict};
+use crate::compare::{Gate, MovedToken, MovedWindow};
 use crate::results::csv_file::{self, Column, Columns, Version};
-use crate::results::{Gate, MovedToken, MovedWindow};
 use crate::stats::{Estimate, PERCENTILES};
 
 /// The major version, which JSON names, is raised where a field changes its meaning or

@@ -1,7 +1,7 @@
 //! A [`Calibration`] as text.
 
-use super::{Calibration, NoiseRow, RunNoise};
-use crate::results::render::{one_line, signed, small};
+use super::{one_line, signed, small};
+use crate::results::noise::{Calibration, NoiseRow, RunNoise};
 
 impl Calibration {
     /// A table a run, for a terminal of 100 columns.

@@ -7,17 +7,14 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::gate::{Gate, Measured};
-use super::noise::{MaxDelta, NoiseFloor};
+use super::noise_floor::{MaxDelta, NoiseFloor};
 use super::paired::{MovedWindow, Paired, moved_windows, paired};
-use super::record::Record;
-use super::row::{Figures, ResultRow, WindowRow, unpaired_sigma};
-use super::schema::status_text;
-use super::tables::Tables;
 use super::tokens::TokenComparison;
+use crate::results::schema::status_text;
+use crate::results::{Figures, Record, ResultRow, Tables, WindowRow, unpaired_sigma};
 use crate::stats::benjamini_hochberg;
 
 mod table;
-mod text;
 
 /// Windows and tokens listed as those that moved most.
 const N_MOVED: usize = 10;

@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use super::kld::KldFigures;
-use super::kld_row::{KldOutcome, KldRow, err};
-use super::render::one_line;
+use super::one_line;
+use crate::results::kld_row::err;
+use crate::results::{KldFigures, KldOutcome, KldRow};
 use crate::stats::{Estimate, PERCENTILES, Summary};
 
 /// llama-perplexity's labels of [`PERCENTILES`].

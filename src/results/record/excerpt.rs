@@ -1,4 +1,4 @@
-//! Text of a record for people.
+//! Excerpts of the scored text around a token.
 
 use std::ops::Range;
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::row::WindowRow;
+use crate::results::WindowRow;
 use crate::stats::{Cluster, ClusteredMean, Estimate, Student, clustered_mean, sign_flip_p};
 
 /// How far run B is from run A on identical tokens.

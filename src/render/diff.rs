@@ -2,10 +2,10 @@
 
 use rayon::prelude::*;
 
-use super::{Diff, DiffRow, Difference, Verdict};
-use crate::results::markdown::{self, code};
-use crate::results::render::{delta_ln_ppl, one_line, percent, ppl, probability, signed, small};
-use crate::results::{MovedScore, Paired, TokenComparison};
+use super::markdown::{self, code};
+use super::{delta_ln_ppl, one_line, percent, ppl, probability, signed, small};
+use crate::compare::diff::{Diff, DiffRow, Difference, Verdict};
+use crate::compare::{MovedScore, Paired, TokenComparison};
 use crate::stats::{Estimate, PERCENTILES};
 
 impl Diff {

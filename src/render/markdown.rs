@@ -1,7 +1,7 @@
 //! Text from files inside Markdown, where it must stay text: run names and
 //! reasons go into comments on pull requests, and anybody can write them.
 
-use super::render::one_line;
+use super::one_line;
 
 /// Characters that a comment on GitHub holds.
 const COMMENT: usize = 65_536;

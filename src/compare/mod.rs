@@ -1,0 +1,16 @@
+//! Two sets of results beside each other: differences, their tests, bounds on them.
+//!
+//! Works on what was read of tables and records, never on live objects.
+
+mod attribution;
+pub mod diff;
+mod gate;
+mod noise_floor;
+mod paired;
+mod tokens;
+
+pub use attribution::{Attribution, Effect, Residual};
+pub use gate::{Gate, Measured};
+pub use noise_floor::{MaxDelta, NoiseFloor};
+pub use paired::{MovedWindow, Paired, moved_windows, paired};
+pub use tokens::{MovedScore, MovedToken, TokenComparison};

@@ -1,0 +1,32 @@
+//! What a header says of a tensor.
+
+use std::ops::Range;
+
+use super::block_type::BlockType;
+
+/// Where a tensor lies and what it holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorInfo {
+    pub name: String,
+    /// ggml order: `dims[0]` is the contiguous one (a matrix that maps `n_in`
+    /// to `n_out` values has the dims `[n_in, n_out]`).
+    pub dims: Vec<u64>,
+    pub ty: BlockType,
+    /// Byte offset from the start of its file.
+    pub offset: usize,
+    pub n_bytes: usize,
+    /// Which of [`Gguf::paths`] is its file.
+    pub part: usize,
+}
+
+impl TensorInfo {
+    /// Number of elements; the reader has checked that it does not overflow.
+    pub fn elements(&self) -> usize {
+        self.dims.iter().product::<u64>() as usize
+    }
+
+    /// Where its blocks lie in the file.
+    pub fn bytes(&self) -> Range<usize> {
+        self.offset..self.offset + self.n_bytes
+    }
+}
