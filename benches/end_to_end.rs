@@ -131,7 +131,7 @@ fn pplx(job: &Job, numerics: Numerics) -> f64 {
             max_tokens: None,
         },
         bos: tokenizer.bos().filter(|_| tokenizer.add_bos()),
-        placement: Placement::Cpu,
+        placement: Placement::CPU,
         batch: None,
     };
     let m = measure(

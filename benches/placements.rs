@@ -86,8 +86,8 @@ fn child(model: &str, corpus: &str, n_ctx: usize, windows: usize, layers: usize)
         },
         bos: tokenizer.bos().filter(|_| tokenizer.add_bos()),
         placement: match layers {
-            0 => Placement::Cpu,
-            layers_per_window => Placement::CpuCycle { layers_per_window },
+            0 => Placement::CPU,
+            layers_per_window => Placement::cpu_cycle(layers_per_window),
         },
         batch: None,
     };

@@ -49,7 +49,7 @@ fn main() {
                 ..Limits::default()
             },
             bos: tokenizer.bos().filter(|_| tokenizer.add_bos()),
-            placement: Placement::Cpu,
+            placement: Placement::CPU,
             batch: None,
         };
         let start = Instant::now();

@@ -168,7 +168,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
             max_tokens: None,
         },
         bos: model.bos,
-        placement: Placement::Cpu,
+        placement: Placement::CPU,
         batch: args.batch,
     };
     settings.geometry.check().map_err(Failure::usage)?;

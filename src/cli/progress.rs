@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::signals;
 use crate::backend::Interrupt;
-use crate::fetch::{Progress, TerminalProgress};
+use crate::fetch::{TerminalProgress, TransferProgress};
 use crate::plan::RunSpec;
 use crate::results::{Outcome, ResultRow, render};
 use crate::run::{Observation, Reporter, RerunReporter};
@@ -444,7 +444,7 @@ impl Reporter for SweepProgress {
         say::message(format!("[{n}/{of}] {key}  kept"));
     }
 
-    fn transfers(&self) -> &dyn Progress {
+    fn transfers(&self) -> &dyn TransferProgress {
         &self.transfers
     }
 }
@@ -497,7 +497,7 @@ impl RerunReporter for RerunProgress {
         say::message(format!("note: {}: {note}", run.key));
     }
 
-    fn transfers(&self) -> &dyn Progress {
+    fn transfers(&self) -> &dyn TransferProgress {
         &self.transfers
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::backend::cpu::CpuModel;
-use crate::backend::{BackendError, Device, Numerics, Variation};
+use crate::backend::{BackendError, CPU, Numerics, Variation};
 use crate::gguf::{BlockType, Gguf, GgufError};
 use crate::model::{Model, ModelError};
 use crate::tokenizer::{self, Tokenizer, TokenizerError};
@@ -103,7 +103,7 @@ impl LoadedModel {
     /// # Errors
     /// Weights of a type that the arithmetic has no products for.
     pub fn with_numerics(self, numerics: Numerics) -> Result<Self, InputError> {
-        let cpu = match numerics.runs_on(Device::Cpu) {
+        let cpu = match CPU.can_do(numerics) {
             true => self.cpu.with_numerics(numerics)?,
             false => self.cpu,
         };

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::input::LoadedModel;
-use crate::backend::cuda::{CudaError, CudaModel, Precision, batch_windows};
-use crate::backend::{Device, Interrupt, LayerWindowModel, Numerics, work};
+use crate::backend::{
+    BackendError, CPU, Device, Interrupt, LayerWindowModel, Numerics, OpenOptions, work,
+};
 use crate::eval::{
     Base, BaseSink, CheckpointOptions, DeviceError, EvalError, Feed, Geometry, GeometryError,
     Layered, Limits, Moments, Pair, Progress, StoredBase, TokenKld, WindowPlan, WindowScore,
@@ -49,7 +50,7 @@ pub enum MeasureError {
     #[error("numerics '{numerics}' is not for layers on {device}")]
     Numerics { numerics: Numerics, device: Device },
     #[error(transparent)]
-    Cuda(#[from] CudaError),
+    Backend(#[from] BackendError),
     #[error(transparent)]
     Eval(#[from] EvalError),
     #[error(transparent)]
@@ -208,11 +209,11 @@ pub fn measure_saving(
 impl Settings {
     fn batch_for(&self, loaded: &LoadedModel) -> usize {
         let n_ctx = self.geometry.n_ctx;
-        let chosen = match self.placement.uses_gpu() {
-            true => batch_windows(n_ctx),
-            false => Feed::batch_for(n_ctx, loaded.cpu.n_threads()),
+        let chosen = || {
+            let by_device = self.placement.device().batch_windows(n_ctx);
+            by_device.unwrap_or_else(|| Feed::batch_for(n_ctx, loaded.cpu.n_threads()))
         };
-        self.batch.unwrap_or(chosen)
+        self.batch.unwrap_or_else(chosen)
     }
 }
 
@@ -242,8 +243,8 @@ fn with_layers<T>(
 ) -> Result<T, MeasureError> {
     let partition = placement.partition(loaded.model.n_layer());
     let numerics = loaded.numerics;
-    let mut used = partition.spans().iter().map(|s| s.device);
-    if let Some(device) = used.find(|&device| !numerics.runs_on(device)) {
+    let mut used = partition.devices();
+    if let Some(&device) = used.iter().find(|device| !device.can_do(numerics)) {
         return Err(MeasureError::Numerics { numerics, device });
     }
     let streamed;
@@ -254,13 +255,19 @@ fn with_layers<T>(
         }
         false => &loaded.cpu,
     };
-    let cuda;
-    let mut devices = vec![(Device::Cpu, cpu)];
-    if partition.uses(Device::Cuda) {
-        let kernels = control.kernels.as_deref();
-        cuda = CudaModel::new(loaded.model.clone(), Precision::of(numerics)?, kernels)?;
-        devices.push((Device::Cuda, &cuda));
-    }
+    let options = OpenOptions {
+        numerics,
+        n_threads: loaded.cpu.n_threads(),
+        cache: control.kernels.as_deref(),
+    };
+    used.retain(|&device| device != CPU);
+    let opened: Vec<Box<dyn LayerWindowModel>> = used
+        .iter()
+        .map(|device| device.open(loaded.model.clone(), &options))
+        .collect::<Result<_, _>>()?;
+    let opened = opened.iter().map(|model| &**model);
+    let mut devices = vec![(CPU, cpu)];
+    devices.extend(used.into_iter().zip(opened));
     let result = f(&Layered::new(devices, partition)?)?;
     match loaded.written_to() {
         None => Ok(result),

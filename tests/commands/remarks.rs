@@ -16,7 +16,7 @@ fn settings(bos: Option<u32>) -> Settings {
         geometry: Geometry::llama_cpp(32),
         limits: Limits::default(),
         bos,
-        placement: Placement::Cpu,
+        placement: Placement::CPU,
         batch: None,
     }
 }

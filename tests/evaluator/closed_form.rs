@@ -113,7 +113,7 @@ fn cross_entropy_of_a_bigram_table() {
             geometry,
             limits: Limits::default(),
             bos,
-            placement: Placement::Cpu,
+            placement: Placement::CPU,
             batch: Some(3),
         };
         let m = measure(&loaded, &tokens, settings, &Control::default(), &mut |_| ()).unwrap();
@@ -171,7 +171,7 @@ fn bytes_are_those_of_the_text() {
         geometry: Geometry::teacher_forced(128),
         limits: Limits::default(),
         bos: Some(BOS),
-        placement: Placement::Cpu,
+        placement: Placement::CPU,
         batch: None,
     };
     let m = measure(

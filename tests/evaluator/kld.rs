@@ -154,7 +154,7 @@ const SETTINGS: Settings = Settings {
         max_tokens: None,
     },
     bos: Some(BOS),
-    placement: Placement::Cpu,
+    placement: Placement::CPU,
     batch: Some(3),
 };
 
@@ -267,22 +267,10 @@ fn threads_batches_and_cycles_change_no_bit() {
     let fixture = Fixture::new();
     let (m, want) = fixture.against_model(1, SETTINGS);
     for (n_threads, batch, placement) in [
-        (3, Some(1), Placement::Cpu),
-        (2, None, Placement::Cpu),
-        (
-            2,
-            Some(4),
-            Placement::CpuCycle {
-                layers_per_window: 1,
-            },
-        ),
-        (
-            1,
-            Some(3),
-            Placement::CpuCycle {
-                layers_per_window: 2,
-            },
-        ),
+        (3, Some(1), Placement::CPU),
+        (2, None, Placement::CPU),
+        (2, Some(4), Placement::cpu_cycle(1)),
+        (1, Some(3), Placement::cpu_cycle(2)),
     ] {
         let settings = Settings {
             batch,
@@ -302,9 +290,7 @@ fn threads_batches_and_cycles_change_no_bit() {
     let base = fixture.open("base.gguf", 2);
     let input = BaseInput::Model {
         loaded: &base,
-        placement: Placement::CpuCycle {
-            layers_per_window: 1,
-        },
+        placement: Placement::cpu_cycle(1),
     };
     let (_, got) = fixture.against(input, 2, SETTINGS);
     assert_eq!(bits(&got), bits(&want));
@@ -316,7 +302,7 @@ fn a_model_is_no_distance_from_itself() {
     let (model, base) = (fixture.open("model.gguf", 1), fixture.open("model.gguf", 1));
     let input = BaseInput::Model {
         loaded: &base,
-        placement: Placement::Cpu,
+        placement: Placement::CPU,
     };
     let control = Control::default();
     let tokens = &fixture.tokens;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pplx::backend::cpu::CpuModel;
-use pplx::backend::{Device, Interrupt};
+use pplx::backend::{CPU, Interrupt};
 use pplx::eval::{
     CheckpointOptions, EvalError, Feed, Layered, Limits, WindowPlan, WindowScore, score_layered,
 };
@@ -115,7 +115,7 @@ pub fn score_whole(
 ) -> Result<Vec<WindowScore>, EvalError> {
     let means = (&Interrupt::default(), &CheckpointOptions::default());
     score_layered(
-        &Layered::whole(Device::Cpu, cpu),
+        &Layered::whole(CPU, cpu),
         tokens,
         plan,
         feed,
