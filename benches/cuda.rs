@@ -6,8 +6,8 @@
 use std::path::Path;
 use std::time::Instant;
 
-use pplx::backend::cuda::{CudaModel, Precision, batch_windows, devices};
-use pplx::backend::{Device, Interrupt, Partition};
+use pplx::backend::cuda::{CUDA, CudaModel, Precision, batch_windows, devices};
+use pplx::backend::{Interrupt, Partition};
 use pplx::corpus::{DEFAULT_CHUNK, tokenize_file};
 use pplx::eval::{CheckpointOptions, Feed, Geometry, Job, Layered, Limits, WindowPlan, score};
 use pplx::run::LoadedModel;
@@ -54,7 +54,7 @@ fn main() {
         let cuda =
             CudaModel::new(loaded.model.clone(), precision, None).unwrap_or_else(|e| panic!("{e}"));
         let seconds = |partition: Partition| {
-            let layered = Layered::new(vec![(Device::Cuda, &cuda)], partition).expect("a device");
+            let layered = Layered::new(vec![(CUDA, &cuda)], partition).expect("a device");
             let start = Instant::now();
             score(
                 &layered,
@@ -70,8 +70,8 @@ fn main() {
             .unwrap_or_else(|e| panic!("{e}"));
             start.elapsed().as_secs_f64()
         };
-        let whole = || seconds(Partition::whole(Device::Cuda, n));
-        let cycle = || seconds(Partition::cycle(Device::Cuda, n, n.div_ceil(4)));
+        let whole = || seconds(Partition::whole(CUDA, n));
+        let cycle = || seconds(Partition::cycle(CUDA, n, n.div_ceil(4)));
         // The first round finds the file's pages.
         whole();
         let pairs: Vec<(f64, f64)> = (0..rounds).map(|_| (whole(), cycle())).collect();

@@ -135,7 +135,7 @@ fn pplx(job: &Job, numerics: Numerics) -> f64 {
     };
     let control = Control::default();
     let m = loaded
-        .placed(Placement::Cpu, &control, |subject| {
+        .placed(Placement::CPU, &control, |subject| {
             measure(
                 subject,
                 loaded.text(&tokens.ids),

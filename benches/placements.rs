@@ -88,8 +88,8 @@ fn child(model: &str, corpus: &str, n_ctx: usize, windows: usize, layers: usize)
         batch: None,
     };
     let placement = match layers {
-        0 => Placement::Cpu,
-        layers_per_window => Placement::CpuCycle { layers_per_window },
+        0 => Placement::CPU,
+        layers_per_window => Placement::cpu_cycle(layers_per_window),
     };
     let before = user_seconds();
     let control = Control::default();

@@ -54,7 +54,7 @@ fn main() {
         let start = Instant::now();
         let control = Control::default();
         let m = loaded
-            .placed(Placement::Cpu, &control, |subject| {
+            .placed(Placement::CPU, &control, |subject| {
                 measure(
                     subject,
                     loaded.text(&tokens.ids),

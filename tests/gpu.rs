@@ -5,8 +5,8 @@ mod support;
 
 use std::sync::Arc;
 
-use pplx::backend::cuda::{CudaModel, Precision, batch_windows, devices};
-use pplx::backend::{Device, Interrupt, LayerWindowModel, Partition};
+use pplx::backend::cuda::{CUDA, CudaModel, Precision, batch_windows, devices};
+use pplx::backend::{CPU, Device, Interrupt, LayerWindowModel, Partition};
 use pplx::corpus::{DEFAULT_CHUNK, tokenize_file};
 use pplx::eval::{
     CheckpointOptions, Feed, Geometry, Job, Layered, Limits, WindowPlan, WindowScore, score,
@@ -111,9 +111,9 @@ fn parity(file: &str) {
         return;
     };
     let path = model(file).expect("it was there");
-    let want = input.score(&cpu(&path, 0), input.whole(Device::Cpu), Some(16));
+    let want = input.score(&cpu(&path, 0), input.whole(CPU), Some(16));
     let cuda = input.cuda(Precision::F32);
-    let got = input.score(&cuda, input.whole(Device::Cuda), Some(16));
+    let got = input.score(&cuda, input.whole(CUDA), Some(16));
     let max = difference(&want, &got);
     println!("{file}: max {max:.2e}");
     assert!(max < 2e-4, "{max:e}");
@@ -140,7 +140,7 @@ fn gpu_runs_are_the_same_bits() {
             return;
         };
         for precision in [Precision::F32, Precision::F16, Precision::Bf16] {
-            let score = || input.score(&input.cuda(precision), input.whole(Device::Cuda), None);
+            let score = || input.score(&input.cuda(precision), input.whole(CUDA), None);
             let (a, b) = (score(), score());
             assert_eq!(support::bits(&a), support::bits(&b), "{file} {precision:?}");
             println!("{file} {precision:?}: PPL {:.4}", mean(&a).exp());
@@ -155,10 +155,10 @@ fn gpu_cycles_agree_with_the_whole_device() {
         return;
     };
     let cuda = input.cuda(Precision::F32);
-    let want = input.score(&cuda, input.whole(Device::Cuda), Some(32));
+    let want = input.score(&cuda, input.whole(CUDA), Some(32));
     let idle = cuda.memory().expect("figures");
     for size in [1, 7, 15] {
-        let partition = Partition::cycle(Device::Cuda, input.model.n_layer(), size);
+        let partition = Partition::cycle(CUDA, input.model.n_layer(), size);
         let got = input.score(&cuda, partition, Some(32));
         let max = difference(&want, &got);
         assert!(max < 1e-5, "{size} layers: {max:e}");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::BackendError;
+use super::error::BackendError;
 
 /// A shared flag that ends an evaluation early, and a count of the work that has
 /// been done, for whoever waits. Clones share both; once raised it stays raised.

@@ -3,21 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
-/// A device that layers can run on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Device {
-    Cpu,
-    Cuda,
-}
-
-impl fmt::Display for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Device::Cpu => "cpu",
-            Device::Cuda => "cuda",
-        })
-    }
-}
+use super::device::Device;
+use super::memory::Share;
 
 /// A contiguous range of layers on one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,14 +94,14 @@ impl Partition {
         }
     }
 
-    /// `layers` on CUDA and all others on the CPU, in one pass. Layers beyond the
-    /// model's are left out.
-    pub fn offload(n_layer: usize, layers: Range<usize>) -> Self {
+    /// `layers` on `device` and all `others` on another, in one pass. Layers beyond
+    /// the model's are left out.
+    pub fn offload(n_layer: usize, layers: Range<usize>, device: Device, others: Device) -> Self {
         let (start, end) = (layers.start.min(n_layer), layers.end.min(n_layer));
         let cuts = [
-            (Device::Cpu, 0..start),
-            (Device::Cuda, start..end.max(start)),
-            (Device::Cpu, end.max(start)..n_layer),
+            (others, 0..start),
+            (device, start..end.max(start)),
+            (others, end.max(start)..n_layer),
         ];
         let spans = cuts.into_iter().filter(|(_, layers)| !layers.is_empty());
         Self {
@@ -147,9 +134,27 @@ impl Partition {
         self.cycle && self.spans.len() > 1
     }
 
-    /// Whether a layer window is on `device`.
-    pub fn uses(&self, device: Device) -> bool {
-        self.spans.iter().any(|s| s.device == device)
+    /// The devices that layer windows are on, each once.
+    pub fn devices(&self) -> Vec<Device> {
+        let mut devices = Vec::new();
+        for span in &self.spans {
+            if !devices.contains(&span.device) {
+                devices.push(span.device);
+            }
+        }
+        devices
+    }
+
+    /// What is on `device`; the head is where the last layer is.
+    pub fn share(&self, device: Device) -> Share {
+        let on_device = |pass: &[LayerSpan]| -> Vec<Range<usize>> {
+            let spans = pass.iter().filter(|s| s.device == device);
+            spans.map(|s| s.layers.clone()).collect()
+        };
+        Share {
+            passes: self.passes().into_iter().map(on_device).collect(),
+            head: self.spans.last().is_some_and(|s| s.device == device),
+        }
     }
 
     /// Whether layer windows leave their device before the run ends.
@@ -195,6 +200,8 @@ impl fmt::Display for Partition {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::cpu::CPU;
+    use crate::backend::cuda::CUDA;
 
     fn spans(cuts: &[(Device, usize, usize)]) -> Vec<LayerSpan> {
         let span = |&(device, start, end): &(Device, usize, usize)| LayerSpan {
@@ -203,8 +210,6 @@ mod tests {
         };
         cuts.iter().map(span).collect()
     }
-
-    const CPU: Device = Device::Cpu;
 
     #[test]
     fn what_does_not_tile_is_named() {
@@ -246,13 +251,19 @@ mod tests {
         for (partition, expected) in [
             (Partition::whole(CPU, 8), "cpu[0,8)"),
             (
-                new(&[(Device::Cuda, 0, 3), (CPU, 3, 8)], false),
+                new(&[(CUDA, 0, 3), (CPU, 3, 8)], false),
                 "cuda[0,3)+cpu[3,8)",
             ),
-            (Partition::offload(8, 0..3), "cuda[0,3)+cpu[3,8)"),
-            (Partition::offload(8, 3..5), "cpu[0,3)+cuda[3,5)+cpu[5,8)"),
-            (Partition::offload(8, 3..99), "cpu[0,3)+cuda[3,8)"),
-            (Partition::offload(8, 0..99), "cuda[0,8)"),
+            (Partition::offload(8, 0..3, CUDA, CPU), "cuda[0,3)+cpu[3,8)"),
+            (
+                Partition::offload(8, 3..5, CUDA, CPU),
+                "cpu[0,3)+cuda[3,5)+cpu[5,8)",
+            ),
+            (
+                Partition::offload(8, 3..99, CUDA, CPU),
+                "cpu[0,3)+cuda[3,8)",
+            ),
+            (Partition::offload(8, 0..99, CUDA, CPU), "cuda[0,8)"),
             (Partition::cycle(CPU, 8, 1), "cycle cpu[0,1)..[7,8)"),
             (Partition::cycle(CPU, 8, 3), "cycle cpu[0,3)..[6,8)"),
             (Partition::cycle(CPU, 8, 4), "cycle cpu[0,4)+cpu[4,8)"),

@@ -11,7 +11,7 @@ pub enum SumOrder {
 
 /// How values are stored between two operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Precision {
+pub enum Storage {
     #[default]
     F32,
     /// Rounded to the nearest f16, ties to even; products and sums stay in f32.
@@ -27,9 +27,9 @@ pub struct Variation {
     /// values.
     pub order: SumOrder,
     /// Keys, with their position, and values: what a KV cache holds.
-    pub kv: Precision,
+    pub kv: Storage,
     /// Queries before they are scaled, and the numerators of the softmax.
-    pub attention: Precision,
+    pub attention: Storage,
     /// Moves every input of a layer to one of its two neighbours in f32, by a hash
     /// of this seed, the layer, the position and the column.
     pub jitter: Option<u64>,

@@ -3,12 +3,11 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::available_parallelism;
-use std::time::Instant;
 
 use indicatif::HumanBytes;
 
 use super::Failure;
-use crate::backend::cuda::{self, CudaError, Library};
+use crate::backend::ACCELERATORS;
 use crate::fetch::FetchOptions;
 use crate::isa::Isa;
 use crate::run::{engine, memory};
@@ -32,16 +31,30 @@ pub fn run(args: Args) -> Result<(), Failure> {
     cpu(&mut out);
     out += &cache();
     out += &format!("pip      {}\n", pip());
-    let found = gpu(&mut out);
-    if let (Err(e), false) = (&found, args.gpu) {
-        out += &format!("GPU      none, placements are on the CPU: {e}\n");
+    let cache = FetchOptions::from_env().cache_dir;
+    let mut failures = Vec::new();
+    for device in ACCELERATORS {
+        if let Err(e) = device.examine(&mut out, cache.as_deref()) {
+            failures.push((device, e));
+        }
+    }
+    let usable = failures.len() < ACCELERATORS.len();
+    if !args.gpu {
+        for (_, e) in failures.iter().filter(|_| !usable) {
+            out += &format!("GPU      none, placements are on the CPU: {e}\n");
+        }
     }
     say::text(&out)?;
     let threads = rayon::ThreadPoolBuilder::new().build();
     threads.map_err(|e| Failure::failed(format!("worker threads cannot be started: {e}")))?;
-    match (found, args.gpu) {
-        (Err(e), true) => Err(Failure::failed(format!("CUDA placements cannot run: {e}"))),
-        _ => Ok(()),
+    match failures.first().filter(|_| args.gpu && !usable) {
+        Some((device, e)) => {
+            let device = device.title();
+            Err(Failure::failed(format!(
+                "{device} placements cannot run: {e}"
+            )))
+        }
+        None => Ok(()),
     }
 }
 
@@ -99,43 +112,4 @@ fn pip() -> String {
         }
         Err(e) => none(format!("python3: {e}")),
     }
-}
-
-/// Goes the way of a run up to the first kernel, and writes down what it meets.
-fn gpu(out: &mut String) -> Result<(), CudaError> {
-    *out += &format!("driver   CUDA {}\n", cuda::driver_version()?);
-    let devices = cuda::devices()?;
-    if devices.is_empty() {
-        return Err(CudaError::NoDevice);
-    }
-    for (i, d) in devices.iter().enumerate() {
-        *out += &format!(
-            "device   {i}: {}, compute capability {}.{}, {} free of {}{}\n",
-            d.name,
-            d.arch.major,
-            d.arch.minor,
-            HumanBytes(d.free_bytes),
-            HumanBytes(d.total_bytes),
-            if i == 0 { " (in use)" } else { "" }
-        );
-    }
-    Library::Nvrtc.load()?;
-    *out += &format!("NVRTC    {}\n", cuda::nvrtc_version()?);
-    let start = Instant::now();
-    let cache = FetchOptions::from_env().cache_dir;
-    let setup = cuda::try_setup(cache.as_deref())?;
-    *out += &match setup.blas {
-        Some(version) => format!("cuBLAS   {version}\n"),
-        None => match Library::Cublas.load() {
-            Err(e) => {
-                format!("cuBLAS   none: products run slower, in a kernel of ours\n         {e}\n")
-            }
-            Ok(()) => "cuBLAS   none\n".to_owned(),
-        },
-    };
-    *out += &format!(
-        "kernels  ready after {:.1} s\n",
-        start.elapsed().as_secs_f64()
-    );
-    Ok(())
 }

@@ -6,8 +6,8 @@ use super::Failure;
 use super::inputs::{Ensured, ensure_all, failure, fetch_options};
 use crate::experiment::Experiment;
 use crate::fetch::{
-    Artifact, FetchOptions, Outcome, Progress, TerminalProgress, ensure, is_meant_as_source,
-    parse_source, remembered_sha256,
+    Artifact, FetchOptions, Outcome, TerminalProgress, TransferProgress, ensure,
+    is_meant_as_source, parse_source, remembered_sha256,
 };
 use crate::plan::Plan;
 use crate::say;
@@ -89,7 +89,7 @@ fn fetch_experiment(args: &Args, options: &FetchOptions) -> Result<(), Failure> 
 fn print(
     ensured: &Ensured,
     options: &FetchOptions,
-    progress: &dyn Progress,
+    progress: &dyn TransferProgress,
 ) -> Result<(), Failure> {
     let how = match ensured.outcome {
         Outcome::AlreadyThere => "already there",

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::{Failure, signals};
 use crate::experiment::Experiment;
 use crate::fetch::{
-    Artifact, FetchError, FetchOptions, Outcome, Progress, TerminalProgress, ensure,
+    Artifact, FetchError, FetchOptions, Outcome, TerminalProgress, TransferProgress, ensure,
 };
 use crate::files;
 use crate::plan::Plan;
@@ -72,7 +72,7 @@ pub fn artifacts(plan: &Plan) -> Vec<Artifact<'_>> {
 pub fn ensure_all<'a>(
     plan: &'a Plan,
     options: &FetchOptions,
-    progress: &dyn Progress,
+    progress: &dyn TransferProgress,
 ) -> Result<Vec<Ensured<'a>>, Failure> {
     artifacts(plan)
         .into_iter()

@@ -204,7 +204,7 @@ fn save(path: &Path, args: &Args, model: &Input, settings: Settings) -> Result<S
     let fill = |sink: &mut dyn BaseSink| {
         let (loaded, tokens) = (&model.loaded, &model.tokens);
         measured(&args.model, &control, |observe| {
-            loaded.placed(Placement::Cpu, &control, |subject| {
+            loaded.placed(Placement::CPU, &control, |subject| {
                 let text = loaded.text(tokens);
                 measure_saving(subject, sink, text, &settings, &control, observe)
             })
@@ -273,7 +273,7 @@ fn compare(
     };
     comparing.report(None, |subject, observe| {
         let base = &base.loaded;
-        base.placed(Placement::Cpu, &comparing.control, |base| {
+        base.placed(Placement::CPU, &comparing.control, |base| {
             comparing.measure(subject, BaseInput::Model(base), observe)
         })
     })
@@ -314,7 +314,7 @@ impl Comparing<'_> {
         let (args, model) = (self.args, self.model);
         let (m, tokens) = measured(&args.model, &self.control, |observe| {
             let loaded = &model.loaded;
-            loaded.placed(Placement::Cpu, &self.control, |subject| {
+            loaded.placed(Placement::CPU, &self.control, |subject| {
                 measure(subject, observe)
             })
         })?;

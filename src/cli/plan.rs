@@ -157,7 +157,10 @@ fn text(plan: &Plan, rows: &[(&RunSpec, Estimate)], pace: Pace) -> String {
 /// The speeds of the numerics that runs on the CPU have.
 fn speeds(rows: &[(&RunSpec, Estimate)], pace: Pace) -> String {
     let mut speeds: Vec<String> = Vec::new();
-    for (run, _) in rows.iter().filter(|(run, _)| !run.placement.uses_gpu()) {
+    for (run, _) in rows
+        .iter()
+        .filter(|(run, _)| run.placement.accelerator().is_none())
+    {
         let unit = match run.numerics {
             Numerics::Q8 => "GOP/s",
             _ => "GFLOP/s",

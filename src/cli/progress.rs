@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::signals;
 use crate::backend::Interrupt;
-use crate::fetch::{Progress, TerminalProgress};
+use crate::fetch::{TerminalProgress, TransferProgress};
 use crate::plan::RunSpec;
 use crate::render;
 use crate::results::{Outcome, ResultRow};
@@ -445,7 +445,7 @@ impl Reporter for SweepProgress {
         say::message(format!("[{n}/{of}] {key}  kept"));
     }
 
-    fn transfers(&self) -> &dyn Progress {
+    fn transfers(&self) -> &dyn TransferProgress {
         &self.transfers
     }
 }
@@ -498,7 +498,7 @@ impl RerunReporter for RerunProgress {
         say::message(format!("note: {}: {note}", run.key));
     }
 
-    fn transfers(&self) -> &dyn Progress {
+    fn transfers(&self) -> &dyn TransferProgress {
         &self.transfers
     }
 }

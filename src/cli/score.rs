@@ -10,10 +10,10 @@ use super::control::ControlArgs;
 use super::progress::WindowsBar;
 use super::text::Text;
 use super::{outputs, values};
-use crate::backend::Numerics;
+use crate::backend::{Device, Numerics};
 use crate::corpus::{ids_sha256, read_ids, write_ids};
 use crate::eval::{Geometry, Limits, Mode, WindowScore};
-use crate::experiment::{self, DeviceName, PlacementParts};
+use crate::experiment::{PlacementParts, PlacementRequest};
 use crate::files;
 use crate::plan::{self, Machine, Placement, Resolution};
 use crate::render;
@@ -138,8 +138,8 @@ pub struct Args {
     batch: Option<usize>,
 
     /// The device of all layers, or of a cycle [default: chosen].
-    #[arg(long, value_enum, help_heading = "Placement")]
-    device: Option<DeviceName>,
+    #[arg(long, value_parser = values::device(), help_heading = "Placement")]
+    device: Option<Device>,
 
     /// Put N layers on the GPU, the others on the CPU.
     #[arg(
@@ -170,8 +170,8 @@ pub struct Args {
     cycle: bool,
 
     /// The arithmetic of products with weights.
-    #[arg(long, value_enum, default_value_t = NumericsName::Exact)]
-    numerics: NumericsName,
+    #[arg(long, value_parser = values::numerics(), default_value_t = Numerics::Exact)]
+    numerics: Numerics,
 
     #[command(flatten, next_help_heading = "Placement")]
     control: ControlArgs,
@@ -184,29 +184,6 @@ enum ModeName {
     /// llama-perplexity's --ppl-stride
     #[value(name = "llama.cpp-strided")]
     LlamaCppStrided,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum NumericsName {
-    /// f32 throughout
-    Exact,
-    /// activations in 8 bits, as in ggml's CPU backend; on the CPU
-    Q8,
-    /// 16-bit inputs of products, sums in f32; on a GPU
-    F16,
-    /// the same in bfloat16
-    Bf16,
-}
-
-impl From<NumericsName> for Numerics {
-    fn from(name: NumericsName) -> Self {
-        match name {
-            NumericsName::Exact => Numerics::Exact,
-            NumericsName::Q8 => Numerics::Q8,
-            NumericsName::F16 => Numerics::F16,
-            NumericsName::Bf16 => Numerics::Bf16,
-        }
-    }
 }
 
 impl Args {
@@ -232,7 +209,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         },
     };
     let loaded = LoadedModel::open(args.model(), &options, args.threads)
-        .and_then(|loaded| loaded.with_numerics(args.numerics.into()))
+        .and_then(|loaded| loaded.with_numerics(args.numerics))
         .map_err(Failure::usage)?;
     let subject = plan::Subject {
         model: Some(&loaded.model),
@@ -325,7 +302,7 @@ fn geometry(args: &Args) -> Result<Geometry, Failure> {
 }
 
 /// The placement that the options ask for.
-fn placement(args: &Args) -> Result<experiment::Placement, Failure> {
+fn placement(args: &Args) -> Result<PlacementRequest, Failure> {
     let parts = PlacementParts {
         device: args.device,
         gpu_layers: args.gpu_layers,

@@ -1,4 +1,8 @@
-//! Numbers of the command line, each with its range.
+//! Values of the command line: numbers, each with its range, and names.
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+
+use crate::backend::{self, Device, Numerics};
 
 /// More threads than any machine has cores: a slip of the hand.
 const MAX_THREADS: usize = 4096;
@@ -25,6 +29,24 @@ pub fn context(text: &str) -> Result<usize, String> {
 /// Worker threads; 0 stands for all cores.
 pub fn threads(text: &str) -> Result<usize, String> {
     within(text, 0, MAX_THREADS)
+}
+
+/// A device of this build.
+pub fn device() -> impl TypedValueParser<Value = Device> {
+    let names = backend::devices().map(|device| PossibleValue::new(device.name()));
+    PossibleValuesParser::new(names).try_map(|name| {
+        let found = backend::by_name(&name);
+        found.ok_or_else(|| format!("there is no device '{name}'"))
+    })
+}
+
+/// The arithmetic of products.
+pub fn numerics() -> impl TypedValueParser<Value = Numerics> {
+    let names = Numerics::ALL.map(|n| PossibleValue::new(n.name()).help(n.summary()));
+    PossibleValuesParser::new(names).try_map(|name| {
+        let found = Numerics::by_name(&name);
+        found.ok_or_else(|| format!("there are no numerics '{name}'"))
+    })
 }
 
 fn within(text: &str, least: usize, most: usize) -> Result<usize, String> {

@@ -153,6 +153,8 @@ impl ModelPasses for LayerPasses<'_> {
 
 #[cfg(test)]
 mod tests {
+    use crate::backend::CPU;
+    use crate::backend::cuda::CUDA;
     use std::ops::Range;
 
     use super::*;
@@ -272,8 +274,8 @@ mod tests {
     fn hidden_states_of_another_window_are_noticed() {
         let tokens: Vec<u32> = (0..40).collect();
         let plan = WindowPlan::new(40, Geometry::teacher_forced(10), Limits::default()).unwrap();
-        let partition = Partition::cycle(Device::Cpu, 2, 1);
-        let model = Layered::new(vec![(Device::Cpu, &Doubling)], partition).unwrap();
+        let partition = Partition::cycle(CPU, 2, 1);
+        let model = Layered::new(vec![(CPU, &Doubling)], partition).unwrap();
         let interrupt = Interrupt::default();
         for memory in [0, 1000] {
             let run = |a, b| {
@@ -313,11 +315,11 @@ mod tests {
             error.map(|e| e.to_string()).unwrap_or_default()
         };
         assert_eq!(
-            new(Device::Cpu, Partition::whole(Device::Cuda, 2)),
+            new(CPU, Partition::whole(CUDA, 2)),
             "there is no model on the device of the layer window cuda[0,2)"
         );
         assert_eq!(
-            new(Device::Cpu, Partition::whole(Device::Cpu, 3)),
+            new(CPU, Partition::whole(CPU, 3)),
             "the partition has 3 layers, the model on cpu has 2"
         );
     }

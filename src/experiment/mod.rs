@@ -21,7 +21,7 @@ use crate::eval::{Geometry, Limits};
 use crate::results::noise::Component;
 
 pub use diagnostics::{Collector, Diagnostic, Diagnostics, Located, Location, suggest};
-pub use placement::{DeviceName, Placement, PlacementError, PlacementParts};
+pub use placement::{PlacementError, PlacementParts, PlacementRequest};
 pub(crate) use schema::{check_run_name, file_name};
 
 /// A validated experiment.
@@ -71,7 +71,7 @@ pub struct Sweep {
     pub corpora: Vec<Located<String>>,
     pub contexts: Vec<Located<Context>>,
     pub modes: Vec<Located<ModeSpec>>,
-    pub placements: Vec<Located<Placement>>,
+    pub placements: Vec<Located<PlacementRequest>>,
     pub numerics: Vec<Located<Numerics>>,
 }
 

@@ -2,67 +2,22 @@
 
 use std::fmt;
 
+use crate::backend::{ACCELERATORS, CPU, Device, Placement};
+
 /// Where the layers of a model are asked to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
+pub enum PlacementRequest {
     /// The planner chooses.
     Auto,
-    Cpu,
-    Cuda,
-    /// `count` layers from `first` on CUDA, the others on the CPU; with `cycle`
-    /// all layers on CUDA, `count` at a time.
-    GpuLayers {
-        count: usize,
-        first: usize,
-        cycle: bool,
-    },
-    /// All layers on the CPU, so many at a time.
-    CpuCycle {
-        layers_per_window: usize,
-    },
+    Fixed(Placement),
 }
 
-impl fmt::Display for Placement {
+/// As in labels and excludes.
+impl fmt::Display for PlacementRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Placement::Auto => f.write_str("auto"),
-            Placement::Cpu => f.write_str("cpu"),
-            Placement::Cuda => f.write_str("cuda"),
-            Placement::GpuLayers {
-                count,
-                first,
-                cycle,
-            } => {
-                write!(f, "gpu_layers={count}")?;
-                if first > 0 {
-                    write!(f, "+{first}")?;
-                }
-                if cycle {
-                    f.write_str("+cycle")?;
-                }
-                Ok(())
-            }
-            Placement::CpuCycle { layers_per_window } => {
-                write!(f, "cpu_layers={layers_per_window}+cycle")
-            }
-        }
-    }
-}
-
-/// A device by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum DeviceName {
-    Cpu,
-    Cuda,
-}
-
-impl DeviceName {
-    pub const ALL: [DeviceName; 2] = [DeviceName::Cpu, DeviceName::Cuda];
-
-    pub fn name(self) -> &'static str {
         match self {
-            DeviceName::Cpu => "cpu",
-            DeviceName::Cuda => "cuda",
+            PlacementRequest::Auto => f.write_str("auto"),
+            PlacementRequest::Fixed(placement) => placement.fmt(f),
         }
     }
 }
@@ -70,7 +25,7 @@ impl DeviceName {
 /// The settings that make a placement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlacementParts {
-    pub device: Option<DeviceName>,
+    pub device: Option<Device>,
     pub gpu_layers: Option<usize>,
     pub first_layer: Option<usize>,
     pub layers_per_window: Option<usize>,
@@ -89,9 +44,11 @@ pub struct PlacementError {
 impl PlacementParts {
     /// # Errors
     /// The first setting that does not go with the others.
-    pub fn placement(self) -> Result<Placement, PlacementError> {
+    pub fn placement(self) -> Result<PlacementRequest, PlacementError> {
         let refuse = |key, why| Err(PlacementError { key, why });
-        let on_cpu = self.device == Some(DeviceName::Cpu);
+        let fixed = |placement| Ok(PlacementRequest::Fixed(placement));
+        let on_cpu = self.device == Some(CPU);
+        let accelerator = self.device.or(ACCELERATORS.first().copied());
         match (self.gpu_layers, self.layers_per_window) {
             (Some(_), Some(_)) => refuse(
                 "layers_per_window",
@@ -102,11 +59,21 @@ impl PlacementParts {
                 "first_layer",
                 "has no meaning in a cycle: a cycle covers all layers",
             ),
-            (Some(count), None) => Ok(Placement::GpuLayers {
-                count,
-                first: self.first_layer.unwrap_or(0),
-                cycle: self.cycle,
-            }),
+            (Some(count), None) => match accelerator {
+                None => refuse(
+                    "gpu_layers",
+                    "has no meaning: this build is for the CPU alone",
+                ),
+                Some(device) if self.cycle => fixed(Placement::Cycle {
+                    device,
+                    layers_per_window: count,
+                }),
+                Some(device) => fixed(Placement::Offload {
+                    device,
+                    count,
+                    first: self.first_layer.unwrap_or(0),
+                }),
+            },
             (None, _) if self.first_layer.is_some() => refuse(
                 "first_layer",
                 "goes with a number of GPU layers only: it is the first of them",
@@ -119,16 +86,15 @@ impl PlacementParts {
                 "layers_per_window",
                 "is for cycles only: without one there are no windows to leave the device",
             ),
-            (None, Some(layers_per_window)) => Ok(Placement::CpuCycle { layers_per_window }),
+            (None, Some(layers_per_window)) => fixed(Placement::cpu_cycle(layers_per_window)),
             (None, None) if self.cycle => refuse(
                 "cycle",
                 "needs the layers of a window: on the CPU layers per window, on a GPU its layers",
             ),
-            (None, None) => Ok(match self.device {
-                None => Placement::Auto,
-                Some(DeviceName::Cpu) => Placement::Cpu,
-                Some(DeviceName::Cuda) => Placement::Cuda,
-            }),
+            (None, None) => match self.device {
+                None => Ok(PlacementRequest::Auto),
+                Some(device) => fixed(Placement::Whole(device)),
+            },
         }
     }
 }

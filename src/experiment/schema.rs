@@ -9,9 +9,10 @@ use super::decode::{Decoder, Node, Table};
 use super::diagnostics::{Diagnostics, Located, suggest};
 use super::layers::{Layers, TOP_KEYS};
 use super::{
-    Context, CorpusEntry, DeviceName, Exclude, Experiment, ModeSpec, ModelEntry, ModelFiles, Noise,
-    Numerics, Placement, PlacementError, PlacementParts, Sweep,
+    Context, CorpusEntry, Exclude, Experiment, ModeSpec, ModelEntry, ModelFiles, Noise, Numerics,
+    PlacementError, PlacementParts, PlacementRequest, Sweep,
 };
+use crate::backend::{self, Device, Placement};
 use crate::compare::{Gate, MaxDelta};
 use crate::eval::Limits;
 use crate::fetch::parse_source;
@@ -272,16 +273,19 @@ fn named_mode(
     }
 }
 
-fn placement<'a>(d: &mut Decoder<'a>, node: &Node<'a>) -> Option<Placement> {
+fn placement<'a>(d: &mut Decoder<'a>, node: &Node<'a>) -> Option<PlacementRequest> {
     if !is_table(node) {
         return match d.string(node)?.as_str() {
-            "auto" => Some(Placement::Auto),
-            "cpu" => Some(Placement::Cpu),
-            "cuda" => Some(Placement::Cuda),
+            "auto" => Some(PlacementRequest::Auto),
             other => {
-                let hint = suggest(other, ["auto", "cpu", "cuda", "{ gpu_layers = N }"]);
-                d.error(node, format!("unknown placement '{other}'{hint}"));
-                None
+                let found = backend::by_name(other).map(Placement::Whole);
+                if found.is_none() {
+                    let names = backend::devices().map(|device| device.name());
+                    let words = ["auto"].into_iter().chain(names);
+                    let hint = suggest(other, words.chain(["{ gpu_layers = N }"]));
+                    d.error(node, format!("unknown placement '{other}'{hint}"));
+                }
+                found.map(PlacementRequest::Fixed)
             }
         };
     }
@@ -329,11 +333,11 @@ fn placement<'a>(d: &mut Decoder<'a>, node: &Node<'a>) -> Option<Placement> {
     }
 }
 
-fn device(d: &mut Decoder<'_>, node: &Node<'_>) -> Option<DeviceName> {
+fn device(d: &mut Decoder<'_>, node: &Node<'_>) -> Option<Device> {
     let name = d.string(node)?;
-    let found = DeviceName::ALL.into_iter().find(|n| n.name() == name);
+    let found = backend::by_name(&name);
     if found.is_none() {
-        let hint = suggest(&name, DeviceName::ALL.map(DeviceName::name));
+        let hint = suggest(&name, backend::devices().map(|device| device.name()));
         d.error(node, format!("unknown device '{name}'{hint}"));
     }
     found
@@ -341,7 +345,7 @@ fn device(d: &mut Decoder<'_>, node: &Node<'_>) -> Option<DeviceName> {
 
 fn numerics(d: &mut Decoder<'_>, node: &Node<'_>) -> Option<Numerics> {
     let name = d.string(node)?;
-    let found = Numerics::ALL.into_iter().find(|n| n.name() == name);
+    let found = Numerics::by_name(&name);
     if found.is_none() {
         let hint = suggest(&name, Numerics::ALL.map(Numerics::name));
         d.error(node, format!("unknown numerics '{name}'{hint}"));

@@ -36,7 +36,7 @@ fn defaults() {
             unscored_prefix: None
         }]
     );
-    assert_eq!(x.sweep.placements[0].value, Placement::Auto);
+    assert_eq!(x.sweep.placements[0].value, PlacementRequest::Auto);
     assert_eq!(x.sweep.numerics[0].value, Numerics::Exact);
     assert_eq!((x.limits, x.gate), (Limits::default(), Gate::default()));
     assert_eq!(x.noise.components, Component::HARMLESS);

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{FetchError, FetchOptions, Progress};
+use super::{FetchError, FetchOptions, TransferProgress};
 use crate::files;
 
 /// 64 lower-case hexadecimal digits.
@@ -62,7 +62,7 @@ struct Watched<'a> {
     file: &'a File,
     done: u64,
     path: &'a Path,
-    progress: &'a dyn Progress,
+    progress: &'a dyn TransferProgress,
     options: &'a FetchOptions,
 }
 
@@ -97,7 +97,7 @@ pub(super) fn sha256_and_stamp(
     path: &Path,
     label: &str,
     options: &FetchOptions,
-    progress: &dyn Progress,
+    progress: &dyn TransferProgress,
 ) -> Result<(String, Stamp), FetchError> {
     let error = |e| FetchError::io("read", path, e);
     // A link made or a mode set changes the stamp, too, so a second look is worth
@@ -254,7 +254,7 @@ impl VerifiedFiles {
         path: &Path,
         label: &str,
         options: &FetchOptions,
-        progress: &dyn Progress,
+        progress: &dyn TransferProgress,
     ) -> Result<(String, Stamp), FetchError> {
         let error = |e| FetchError::io("read", path, e);
         let path = path.canonicalize().map_err(error)?;
@@ -473,7 +473,7 @@ mod tests {
         std::fs::write(&file, vec![0; 3 * BUFFER]).unwrap();
         /// Raises the flag at the first sign of life.
         struct CtrlC<'a>(&'a FetchOptions);
-        impl Progress for CtrlC<'_> {
+        impl TransferProgress for CtrlC<'_> {
             fn begin(&self, _: &str, _: Option<u64>) {}
             fn at(&self, done: u64) {
                 assert!(done <= BUFFER as u64, "it went on");
@@ -494,7 +494,7 @@ mod tests {
         std::fs::write(&file, b"abc").unwrap();
         /// Edits the file while it is read, so many times.
         struct Editor<'a>(&'a Path, AtomicU32);
-        impl Progress for Editor<'_> {
+        impl TransferProgress for Editor<'_> {
             fn begin(&self, _: &str, _: Option<u64>) {}
             fn at(&self, _: u64) {}
             fn end(&self) {

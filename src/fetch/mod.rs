@@ -26,7 +26,7 @@ mod store;
 pub use error::FetchError;
 pub use hash::{Stamp, sha256_file, sha256_of};
 pub use mask::{MaskedUrl, masked_source, masked_urls};
-pub use progress::{Progress, Quiet, TerminalProgress};
+pub use progress::{Quiet, TerminalProgress, TransferProgress};
 pub use source::{RepoKind, Source, is_meant_as_source, parse_source};
 
 use error::nameless;
@@ -126,7 +126,7 @@ impl FetchOptions {
 
     /// Notes that the cache cannot be written, the first time that it is called
     /// for these options or a clone of them. Nothing but time is lost by it.
-    pub fn note_cache_trouble(&self, error: &io::Error, progress: &dyn Progress) {
+    pub fn note_cache_trouble(&self, error: &io::Error, progress: &dyn TransferProgress) {
         if self.noted.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -148,7 +148,7 @@ impl FetchOptions {
 pub fn remembered_sha256(
     path: &Path,
     options: &FetchOptions,
-    progress: &dyn Progress,
+    progress: &dyn TransferProgress,
 ) -> Result<String, FetchError> {
     Ok(remembered_sha256_with_stamp(path, options, progress)?.0)
 }
@@ -161,7 +161,7 @@ pub fn remembered_sha256(
 pub fn remembered_sha256_with_stamp(
     path: &Path,
     options: &FetchOptions,
-    progress: &dyn Progress,
+    progress: &dyn TransferProgress,
 ) -> Result<(String, Stamp), FetchError> {
     let label = format!("hash {}", path.display());
     options.verified().sha256(path, &label, options, progress)
@@ -192,7 +192,7 @@ pub fn sha256_of_parts<'h>(parts: impl ExactSizeIterator<Item = &'h str>) -> Str
 pub fn ensure(
     artifact: &Artifact,
     options: &FetchOptions,
-    progress: &dyn Progress,
+    progress: &dyn TransferProgress,
 ) -> Result<Outcome, FetchError> {
     let outcome = fetch(artifact, options, progress);
     if let Some(store) = options
@@ -209,7 +209,7 @@ pub fn ensure(
 fn fetch(
     artifact: &Artifact,
     options: &FetchOptions,
-    progress: &dyn Progress,
+    progress: &dyn TransferProgress,
 ) -> Result<Outcome, FetchError> {
     let sources = artifact
         .sources
@@ -273,7 +273,7 @@ struct Job<'a> {
     wanted: Option<Sha256Hex>,
     verified: &'a VerifiedFiles,
     options: &'a FetchOptions,
-    progress: &'a dyn Progress,
+    progress: &'a dyn TransferProgress,
 }
 
 impl Job<'_> {
@@ -476,5 +476,5 @@ struct Transfer<'a> {
     /// The result will be verified, so that a doubtful resume does no harm.
     hashed: bool,
     options: &'a FetchOptions,
-    progress: &'a dyn Progress,
+    progress: &'a dyn TransferProgress,
 }

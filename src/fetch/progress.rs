@@ -8,7 +8,7 @@ use indicatif::HumanBytes;
 use crate::say::{self, Foot, bar, clock};
 
 /// Receives the progress of one transfer (or one verification) after another.
-pub trait Progress: Sync {
+pub trait TransferProgress: Sync {
     /// A transfer of `total` bytes, where that is known, begins.
     fn begin(&self, label: &str, total: Option<u64>);
     /// So many bytes of it are done (counted from the beginning of the file, so
@@ -23,7 +23,7 @@ pub trait Progress: Sync {
 /// Says nothing.
 pub struct Quiet;
 
-impl Progress for Quiet {
+impl TransferProgress for Quiet {
     fn begin(&self, _: &str, _: Option<u64>) {}
     fn at(&self, _: u64) {}
     fn end(&self) {}
@@ -85,7 +85,7 @@ impl TerminalProgress {
     }
 }
 
-impl Progress for TerminalProgress {
+impl TransferProgress for TerminalProgress {
     fn begin(&self, label: &str, total: Option<u64>) {
         let began = Instant::now();
         *self.current() = Some(Current {

@@ -3,7 +3,7 @@
 use super::{ModelFacts, Placement, RunSpec};
 use crate::backend::cpu::footprint::{Footprint, LayerSizes, Load, Speed};
 use crate::backend::cpu::{Isa, pace};
-use crate::backend::{Device, LayerSpan, Numerics, Partition};
+use crate::backend::{CPU, LayerSpan, Numerics, Partition};
 use crate::eval::{Feed, GeometryError, WindowPlan};
 
 /// Bytes of English text a token, for corpora that have not been tokenized.
@@ -133,7 +133,9 @@ struct Part<'a> {
 impl Part<'_> {
     /// `None` without the model, and on a GPU: no GPU's speed is assumed.
     fn seconds(&self, n_ctx: usize, work: &Work, pace: Pace) -> Option<f64> {
-        let model = self.facts.filter(|_| !self.placement.uses_gpu())?;
+        let model = self
+            .facts
+            .filter(|_| self.placement.accelerator().is_none())?;
         let speed = Speed::assumed(Isa::detect(), self.numerics);
         let giga = products(model, work) / speed.products
             + attention(model, n_ctx, work) / speed.attention
@@ -164,7 +166,7 @@ impl Part<'_> {
             numerics: self.numerics,
         };
         let cpu_layers = |pass: &[LayerSpan]| {
-            let spans = pass.iter().filter(|s| s.device == Device::Cpu);
+            let spans = pass.iter().filter(|s| s.device == CPU);
             let layers = spans.flat_map(|s| model.layers.get(s.layers.clone()).unwrap_or_default());
             layers.copied().collect::<Vec<_>>()
         };
@@ -189,7 +191,7 @@ impl Part<'_> {
 /// Whether the head is on the CPU.
 fn last_device(partition: &Partition) -> bool {
     let last = partition.spans().last();
-    last.is_none_or(|s| s.device == Device::Cpu)
+    last.is_none_or(|s| s.device == CPU)
 }
 
 /// Two operations a weight and token; the last layer and the head on rows that are

@@ -1,33 +1,54 @@
 //! What the planner knows of the machine that runs will be on.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use crate::backend::cuda::{self, CudaError, DeviceInfo, Library};
+use crate::backend::{ACCELERATORS, BackendError, Device, FoundDevice};
 
-/// A machine, with the GPU that CUDA placements take.
-#[derive(Debug, Default)]
+/// A device, or why there is none.
+type Found = Result<Arc<dyn FoundDevice>, BackendError>;
+
+/// A machine, with the devices beside its CPU.
+#[derive(Debug)]
 pub struct Machine {
-    gpu: OnceLock<Result<DeviceInfo, CudaError>>,
+    devices: Vec<(Device, OnceLock<Found>)>,
+}
+
+impl Default for Machine {
+    /// This machine. A device is looked for when it is first asked for: what runs on
+    /// the CPU alone never touches a driver.
+    fn default() -> Self {
+        let devices = ACCELERATORS.iter();
+        Self {
+            devices: devices.map(|&d| (d, OnceLock::new())).collect(),
+        }
+    }
 }
 
 impl Machine {
-    /// A machine with this GPU, or with none for a reason.
-    pub fn with_gpu(gpu: Result<DeviceInfo, CudaError>) -> Self {
-        Self { gpu: gpu.into() }
+    /// A machine where looking for `device` ends so, and which has no other.
+    pub fn with(device: Device, found: Found) -> Self {
+        Self {
+            devices: vec![(device, found.into())],
+        }
     }
 
-    /// The first GPU. It is looked for when it is first asked for: what runs on
-    /// the CPU alone never touches a driver.
+    /// The kinds of devices that it may have, in the order of preference.
+    pub fn devices(&self) -> impl Iterator<Item = Device> {
+        self.devices.iter().map(|(device, _)| *device)
+    }
+
+    /// The device of this kind that runs take.
     ///
     /// # Errors
     /// Why there is none.
-    pub fn gpu(&self) -> Result<&DeviceInfo, &CudaError> {
-        let first = || {
-            let device = cuda::devices()?.into_iter().next();
-            let device = device.ok_or(CudaError::NoDevice)?;
-            Library::Nvrtc.load()?;
-            Ok(device)
+    pub fn find(&self, device: Device) -> Result<&dyn FoundDevice, BackendError> {
+        let known = self.devices.iter().find(|(d, _)| *d == device);
+        let Some((_, found)) = known else {
+            return Err(BackendError::other(format!(
+                "there is no device '{device}'"
+            )));
         };
-        self.gpu.get_or_init(first).as_ref()
+        let found = found.get_or_init(|| device.probe()).as_ref();
+        found.map(|d| &**d).map_err(Clone::clone)
     }
 }

@@ -15,21 +15,21 @@ use std::sync::Arc;
 
 use glob::Pattern;
 
+use crate::backend::Footprint;
 use crate::backend::cpu::no_product;
-use crate::backend::cuda::Footprint;
 use crate::compare::Gate;
 use crate::eval::{Geometry, Limits, WindowPlan};
 use crate::experiment::{
-    self, Collector, Context, Diagnostics, Exclude, Experiment, Located, Location,
+    self, Collector, Context, Diagnostics, Exclude, Experiment, Located, Location, PlacementRequest,
 };
 use crate::model::Model;
 use crate::tokenizer;
 
-pub use crate::backend::Numerics;
+pub use crate::backend::{Numerics, Placement};
 pub use estimate::{Estimate, Pace, Tokens, Work};
 pub use facts::ModelFacts;
 pub use machine::Machine;
-pub use placement::{Placement, Resolution, Subject, Unavailable};
+pub use placement::{Resolution, Subject, Unavailable};
 
 /// A model of the sweep.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -291,7 +291,7 @@ struct Candidate<'a> {
     context: &'a Located<Context>,
     mode: &'a Location,
     geometry: Geometry,
-    placement: &'a Located<experiment::Placement>,
+    placement: &'a Located<PlacementRequest>,
     numerics: &'a Located<Numerics>,
 }
 
@@ -419,11 +419,15 @@ impl<'a> Expansion<'a> {
     }
 
     fn resolve(&mut self, c: &Candidate<'_>) -> Result<Resolution, Unavailable> {
-        use experiment::Placement as Asked;
         let asked = c.placement.value;
         // The model is looked into where its size matters: with a GPU at hand.
-        let on_gpu = !matches!(asked, Asked::Cpu | Asked::CpuCycle { .. });
-        let model = match on_gpu && self.machine.gpu().is_ok() {
+        let on_gpu = match asked {
+            PlacementRequest::Auto => self.machine.devices().any(|d| self.machine.find(d).is_ok()),
+            PlacementRequest::Fixed(placement) => placement
+                .accelerator()
+                .is_some_and(|d| self.machine.find(d).is_ok()),
+        };
+        let model = match on_gpu {
             true => self.open(c.model),
             false => None,
         };

@@ -1,108 +1,19 @@
 //! From the placement that was asked for to one that this machine can run.
 
-use std::fmt;
-
 use super::Machine;
-use crate::backend::cuda::{Budget, CudaError, DeviceInfo, Footprint, Precision};
-use crate::backend::{Device, Numerics, Partition};
-use crate::experiment;
+use crate::backend::{
+    BackendError, Budget, CPU, Device, Footprint, FoundDevice, Numerics, Placement,
+};
+use crate::experiment::PlacementRequest;
 use crate::model::Model;
 
 /// A placement that can be run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Placement {
-    /// All layers on the CPU, in one window.
-    Cpu,
-    /// All layers on the CPU, so many at a time; each window sees the whole
-    /// corpus before the next one.
-    CpuCycle { layers_per_window: usize },
-    /// All layers on the GPU, in one window.
-    Cuda,
-    /// `count` layers from `first` on the GPU, the others on the CPU.
-    GpuLayers { count: usize, first: usize },
-    /// All layers on the GPU, so many at a time.
-    CudaCycle { layers_per_window: usize },
-}
-
-impl Placement {
-    /// Whether layer windows take turns on the device.
-    pub fn cycles(self) -> bool {
-        match self {
-            Placement::Cpu | Placement::Cuda | Placement::GpuLayers { .. } => false,
-            Placement::CpuCycle { .. } | Placement::CudaCycle { .. } => true,
-        }
-    }
-
-    /// Whether layers run on the GPU.
-    pub fn uses_gpu(self) -> bool {
-        self.devices().contains(&Device::Cuda)
-    }
-
-    /// The devices that layers may be on.
-    fn devices(self) -> &'static [Device] {
-        match self {
-            Placement::Cpu | Placement::CpuCycle { .. } => &[Device::Cpu],
-            Placement::Cuda | Placement::CudaCycle { .. } => &[Device::Cuda],
-            Placement::GpuLayers { .. } => &[Device::Cpu, Device::Cuda],
-        }
-    }
-
-    /// The layer windows of a model with `n_layers` layers. Layers beyond the
-    /// model's are left out.
-    pub fn partition(self, n_layers: usize) -> Partition {
-        match self {
-            Placement::Cpu => Partition::whole(Device::Cpu, n_layers),
-            Placement::CpuCycle { layers_per_window } => {
-                Partition::cycle(Device::Cpu, n_layers, layers_per_window)
-            }
-            Placement::Cuda => Partition::whole(Device::Cuda, n_layers),
-            Placement::GpuLayers { count, first } => {
-                let layers = first..first.saturating_add(count);
-                Partition::offload(n_layers, layers)
-            }
-            Placement::CudaCycle { layers_per_window } => {
-                Partition::cycle(Device::Cuda, n_layers, layers_per_window)
-            }
-        }
-    }
-}
-
-impl From<Placement> for experiment::Placement {
-    fn from(placement: Placement) -> Self {
-        match placement {
-            Placement::Cpu => experiment::Placement::Cpu,
-            Placement::CpuCycle { layers_per_window } => {
-                experiment::Placement::CpuCycle { layers_per_window }
-            }
-            Placement::Cuda => experiment::Placement::Cuda,
-            Placement::GpuLayers { count, first } => experiment::Placement::GpuLayers {
-                count,
-                first,
-                cycle: false,
-            },
-            Placement::CudaCycle { layers_per_window } => experiment::Placement::GpuLayers {
-                count: layers_per_window,
-                first: 0,
-                cycle: true,
-            },
-        }
-    }
-}
-
-/// As in run keys.
-impl fmt::Display for Placement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        experiment::Placement::from(*self).fmt(f)
-    }
-}
-
-/// A resolved placement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolution {
     pub placement: Placement,
     /// Where the planner chose, why it chose so.
     pub reason: Option<String>,
-    /// What it takes of the GPU's memory; `None` without one, or where the model is
+    /// What it takes of the device's memory; `None` on the CPU, or where the model is
     /// not on disk yet.
     pub footprint: Option<Footprint>,
     /// The GPU's name, where it takes part.
@@ -120,25 +31,19 @@ pub struct Subject<'a> {
 }
 
 /// A placement that cannot be run here.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Unavailable {
     #[error("placement '{asked}' cannot be run: {why}")]
-    Cuda {
-        asked: experiment::Placement,
-        why: CudaError,
-    },
+    Device { asked: Placement, why: BackendError },
     #[error("numerics '{numerics}' is not for layers on {device}")]
     Numerics { numerics: Numerics, device: Device },
     #[error("numerics '{numerics}' needs a GPU: {why}")]
     NumericsNeedGpu { numerics: Numerics, why: String },
     #[error("placement '{asked}' begins beyond the model's {n_layers} layers")]
-    Layers {
-        asked: experiment::Placement,
-        n_layers: usize,
-    },
+    Layers { asked: Placement, n_layers: usize },
     #[error("placement '{asked}' cannot be run: it {budget}{advice}")]
     Memory {
-        asked: experiment::Placement,
+        asked: Placement,
         budget: Budget,
         advice: String,
     },
@@ -148,28 +53,34 @@ impl Resolution {
     /// # Errors
     /// Why this machine cannot run it.
     pub fn new(
-        asked: experiment::Placement,
+        asked: PlacementRequest,
         machine: &Machine,
         subject: Subject,
     ) -> Result<Self, Unavailable> {
-        use experiment::Placement as Asked;
-        let placement = match asked {
-            Asked::Cpu => Placement::Cpu,
-            Asked::CpuCycle { layers_per_window } => Placement::CpuCycle { layers_per_window },
-            Asked::Auto => return Self::chosen(machine, subject),
-            Asked::Cuda => Placement::Cuda,
-            Asked::GpuLayers {
-                count,
-                first,
-                cycle: false,
-            } => Placement::GpuLayers { count, first },
-            Asked::GpuLayers { count, .. } => Placement::CudaCycle {
-                layers_per_window: count,
-            },
-        };
-        let numerics = subject.numerics;
-        let mut devices = placement.devices().iter();
-        if let Some(&device) = devices.find(|&&device| !numerics.runs_on(device)) {
+        match asked {
+            PlacementRequest::Auto => Self::chosen(machine, subject),
+            PlacementRequest::Fixed(placement) => Self::checked(placement, machine, subject),
+        }
+    }
+
+    /// On the CPU.
+    fn on_cpu(reason: Option<String>) -> Self {
+        Self {
+            placement: Placement::CPU,
+            reason,
+            footprint: None,
+            gpu: None,
+        }
+    }
+
+    /// The placement that was asked for, if it can be run.
+    fn checked(
+        placement: Placement,
+        machine: &Machine,
+        subject: Subject,
+    ) -> Result<Self, Unavailable> {
+        let (asked, numerics) = (placement, subject.numerics);
+        if let Some(device) = placement.devices().find(|d| !d.can_do(numerics)) {
             return Err(Unavailable::Numerics { numerics, device });
         }
         let of = |footprint, gpu| Self {
@@ -178,30 +89,27 @@ impl Resolution {
             footprint,
             gpu,
         };
-        if !placement.uses_gpu() {
+        let Some(device) = placement.accelerator() else {
             return Ok(of(None, None));
-        }
-        let unavailable = |why: &CudaError| Unavailable::Cuda {
-            asked,
-            why: why.clone(),
         };
-        let gpu = machine.gpu().map_err(unavailable)?;
-        if let (Placement::GpuLayers { first, .. }, Some(model)) = (placement, subject.model)
+        let unavailable = |why| Unavailable::Device { asked, why };
+        let found = machine.find(device).map_err(unavailable)?;
+        if let (Placement::Offload { first, .. }, Some(model)) = (placement, subject.model)
             && first >= model.n_layer()
         {
             let n_layers = model.n_layer();
             return Err(Unavailable::Layers { asked, n_layers });
         }
-        let Some(footprint) = subject.footprint(placement, gpu).transpose() else {
-            return Ok(of(None, Some(gpu.name.clone())));
+        let gpu = Some(found.name().to_owned());
+        let Some(footprint) = subject.footprint(placement, found).transpose() else {
+            return Ok(of(None, gpu));
         };
-        let footprint = footprint.map_err(|e| unavailable(&e))?;
         let budget = Budget {
-            footprint,
-            free: gpu.free_bytes,
+            footprint: footprint.map_err(unavailable)?,
+            free: found.free_bytes(),
         };
         if !budget.holds() {
-            let smaller = subject.largest_cycle(gpu).ok().flatten();
+            let smaller = subject.largest_cycle(device, found).ok().flatten();
             let advice = match smaller {
                 Some((n, _)) => format!("; gpu_layers = {n} with cycle = true fits"),
                 None => "; no cycle fits either: use \"cpu\"".to_owned(),
@@ -212,113 +120,108 @@ impl Resolution {
                 advice,
             });
         }
-        Ok(of(Some(footprint), Some(gpu.name.clone())))
+        Ok(of(Some(budget.footprint), gpu))
     }
 
-    /// What suits the machine, or why numerics that are for a GPU have none.
+    /// What suits the machine, or why numerics that are for a GPU have none: the first
+    /// device that can be taken, else the CPU.
     fn chosen(machine: &Machine, subject: Subject) -> Result<Self, Unavailable> {
         let numerics = subject.numerics;
-        if !numerics.runs_on(Device::Cuda) {
-            return Ok(Self {
-                placement: Placement::Cpu,
-                reason: Some(format!("numerics '{numerics}' is for the CPU")),
-                footprint: None,
-                gpu: None,
-            });
+        let mut why = Vec::new();
+        for device in machine.devices().filter(|d| d.can_do(numerics)) {
+            match Self::on(device, machine, subject) {
+                Ok(found) => return Ok(found),
+                Err(reason) => why.push(reason),
+            }
         }
-        let found = Self::best(machine, subject);
-        match found.placement {
-            Placement::Cpu if !numerics.runs_on(Device::Cpu) => Err(Unavailable::NumericsNeedGpu {
-                numerics,
-                why: found.reason.unwrap_or_default(),
-            }),
-            _ => Ok(found),
+        match why.join("; ") {
+            why if !CPU.can_do(numerics) => Err(Unavailable::NumericsNeedGpu { numerics, why }),
+            why if why.is_empty() => {
+                let reason = format!("numerics '{numerics}' is for the CPU");
+                Ok(Self::on_cpu(Some(reason)))
+            }
+            why => Ok(Self::on_cpu(Some(why))),
         }
     }
 
-    /// The whole GPU if the model fits, else the largest cycle that fits, else the
-    /// CPU.
-    fn best(machine: &Machine, subject: Subject) -> Self {
-        let on_gpu = |placement: Placement| {
-            let gpu = machine.gpu().ok().filter(|_| placement.uses_gpu());
-            gpu.map(|g| g.name.clone())
-        };
+    /// The whole device if the model fits, else the largest cycle that fits, else why
+    /// neither does.
+    fn on(device: Device, machine: &Machine, subject: Subject) -> Result<Self, String> {
+        let found = machine.find(device).map_err(|e| e.brief())?;
+        let name = found.name();
         let of = |placement, reason: String, footprint| Self {
             placement,
             reason: Some(reason),
             footprint,
-            gpu: on_gpu(placement),
+            gpu: Some(name.to_owned()),
         };
-        let gpu = match machine.gpu() {
-            Ok(gpu) => gpu,
-            Err(e) => {
-                let why = match e {
-                    CudaError::Missing { library, .. } => format!("{library} cannot be loaded"),
-                    e => e.to_string(),
-                };
-                return of(Placement::Cpu, why, None);
-            }
+        let whole = Placement::Whole(device);
+        let footprint = subject.footprint(whole, found).map_err(|e| e.to_string())?;
+        let Some(footprint) = footprint else {
+            let reason = format!("{name}, the model's size not being known yet");
+            return Ok(of(whole, reason, None));
         };
-        let whole = match subject.footprint(Placement::Cuda, gpu) {
-            Ok(Some(footprint)) => Budget {
-                footprint,
-                free: gpu.free_bytes,
-            },
-            Ok(None) => {
-                let reason = format!("{}, the model's size not being known yet", gpu.name);
-                return of(Placement::Cuda, reason, None);
-            }
-            Err(e) => return of(Placement::Cpu, e.to_string(), None),
+        let budget = Budget {
+            footprint,
+            free: found.free_bytes(),
         };
-        if whole.holds() {
-            let reason = format!("on {} it {whole}", gpu.name);
-            return of(Placement::Cuda, reason, Some(whole.footprint));
+        if budget.holds() {
+            let reason = format!("on {name} it {budget}");
+            return Ok(of(whole, reason, Some(footprint)));
         }
-        match subject.largest_cycle(gpu) {
-            Ok(Some((layers_per_window, footprint))) => of(
-                Placement::CudaCycle { layers_per_window },
-                format!("whole, on {}, it {whole}", gpu.name),
+        let cycle = subject.largest_cycle(device, found);
+        match cycle.map_err(|e| e.to_string())? {
+            Some((layers_per_window, footprint)) => Ok(of(
+                Placement::Cycle {
+                    device,
+                    layers_per_window,
+                },
+                format!("whole, on {name}, it {budget}"),
                 Some(footprint),
-            ),
-            Ok(None) => {
-                let reason = format!("on {} it {whole}, and no cycle fits either", gpu.name);
-                of(Placement::Cpu, reason, None)
-            }
-            Err(e) => of(Placement::Cpu, e.to_string(), None),
+            )),
+            None => Err(format!("on {name} it {budget}, and no cycle fits either")),
         }
     }
 }
 
 impl Subject<'_> {
-    /// What a placement takes; `None` for a model that is not on disk.
+    /// What a placement takes of a device; `None` for a model that is not on disk.
     fn footprint(
         &self,
         placement: Placement,
-        gpu: &DeviceInfo,
-    ) -> Result<Option<Footprint>, CudaError> {
+        found: &dyn FoundDevice,
+    ) -> Result<Option<Footprint>, BackendError> {
         let footprint = |model: &Model| {
-            let partition = placement.partition(model.n_layer());
-            let precision = Precision::of(self.numerics)?;
-            Footprint::new(model, &partition, precision, self.n_ctx, gpu.arch)
+            let share = placement
+                .partition(model.n_layer())
+                .share(placement.device());
+            found.footprint(model, &share, self.numerics, self.n_ctx)
         };
         self.model.map(footprint).transpose()
     }
 
     /// The largest cycle that fits: with room for the next layer window beside the
     /// current one, if there is such a cycle.
-    fn largest_cycle(&self, gpu: &DeviceInfo) -> Result<Option<(usize, Footprint)>, CudaError> {
+    fn largest_cycle(
+        &self,
+        device: Device,
+        found: &dyn FoundDevice,
+    ) -> Result<Option<(usize, Footprint)>, BackendError> {
         let Some(model) = self.model else {
             return Ok(None);
         };
         let mut single = None;
         for layers_per_window in (1..model.n_layer()).rev() {
-            let placement = Placement::CudaCycle { layers_per_window };
-            let Some(footprint) = self.footprint(placement, gpu)? else {
+            let placement = Placement::Cycle {
+                device,
+                layers_per_window,
+            };
+            let Some(footprint) = self.footprint(placement, found)? else {
                 continue;
             };
             let budget = Budget {
                 footprint,
-                free: gpu.free_bytes,
+                free: found.free_bytes(),
             };
             if budget.holds_next() {
                 return Ok(Some((layers_per_window, footprint)));

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::backend::cpu::Isa;
 use crate::backend::cpu::footprint::Speed;
-use crate::backend::cuda::CudaError;
+use crate::backend::cuda::{CUDA, CudaError};
 use crate::eval::GeometryError;
 use crate::gguf::{BlockType, GgufWriter, Value};
 
@@ -57,7 +57,7 @@ impl Project {
         std::fs::write(&file, text).unwrap();
         let prefix = format!("{}/", self.path().display());
         Experiment::load(&file, &[])
-            .and_then(|x| Plan::on(&x, &Machine::with_gpu(Err(CudaError::NoDevice))))
+            .and_then(|x| Plan::on(&x, &Machine::with(CUDA, Err(CudaError::NoDevice.into()))))
             .map_err(|e| e.to_string().replace(&prefix, ""))
     }
 
@@ -479,10 +479,8 @@ fn overlapping_targets_are_noted() {
 
 #[test]
 fn placements_are_partitions() {
-    assert_eq!(Placement::Cpu.partition(30).to_string(), "cpu[0,30)");
-    let cycle = Placement::CpuCycle {
-        layers_per_window: 4,
-    };
+    assert_eq!(Placement::CPU.partition(30).to_string(), "cpu[0,30)");
+    let cycle = Placement::cpu_cycle(4);
     assert_eq!(cycle.partition(30).to_string(), "cycle cpu[0,4)..[28,30)");
     assert_eq!(cycle.to_string(), "cpu_layers=4+cycle");
 }

@@ -10,7 +10,7 @@ use super::input::LoadedModel;
 use super::inputs::Inputs;
 use crate::backend::{Numerics, Variation};
 use crate::corpus::{CorpusTokens, DEFAULT_CHUNK, TokenCache};
-use crate::fetch::{FetchOptions, Progress};
+use crate::fetch::{FetchOptions, TransferProgress};
 use crate::plan::ModelSpec;
 use crate::tokenizer;
 
@@ -30,7 +30,7 @@ impl Cache {
     }
 
     /// [`ModelCache::note_trouble`] of both.
-    pub fn note_trouble(&mut self, progress: &dyn Progress) {
+    pub fn note_trouble(&mut self, progress: &dyn TransferProgress) {
         self.run.note_trouble(progress);
         self.base.note_trouble(progress);
     }
@@ -71,7 +71,7 @@ impl ModelCache {
     }
 
     /// Notes a cache on disk that could not be written, once.
-    pub fn note_trouble(&mut self, progress: &dyn Progress) {
+    pub fn note_trouble(&mut self, progress: &dyn TransferProgress) {
         if let Some(error) = self.trouble.take() {
             self.fetch.note_cache_trouble(&error, progress);
         }

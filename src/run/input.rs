@@ -8,8 +8,7 @@ use std::time::SystemTime;
 
 use super::measure::{Control, MeasureError, NoPieces, Pieces, Subject, Text};
 use crate::backend::cpu::CpuModel;
-use crate::backend::cuda::{CudaModel, Precision, batch_windows};
-use crate::backend::{BackendError, Device, LayerWindowModel, Numerics, Variation, work};
+use crate::backend::{BackendError, CPU, LayerWindowModel, Numerics, OpenOptions, Variation, work};
 use crate::eval::{Feed, Layered, Scorer};
 use crate::gguf::{BlockType, Gguf, GgufError};
 use crate::model::{Model, ModelError};
@@ -98,7 +97,7 @@ impl LoadedModel {
     /// # Errors
     /// Weights of a type that the arithmetic has no products for.
     pub fn with_numerics(self, numerics: Numerics) -> Result<Self, InputError> {
-        let cpu = match numerics.runs_on(Device::Cpu) {
+        let cpu = match CPU.can_do(numerics) {
             true => self.cpu.with_numerics(numerics)?,
             false => self.cpu,
         };
@@ -146,8 +145,8 @@ impl LoadedModel {
     ) -> Result<T, MeasureError> {
         let (model, numerics) = (&self.model, self.numerics);
         let partition = placement.partition(model.n_layer());
-        let mut used = partition.spans().iter().map(|s| s.device);
-        if let Some(device) = used.find(|&device| !numerics.runs_on(device)) {
+        let mut used = partition.devices();
+        if let Some(&device) = used.iter().find(|device| !device.can_do(numerics)) {
             return Err(MeasureError::Numerics { numerics, device });
         }
         let streamed;
@@ -158,24 +157,30 @@ impl LoadedModel {
             }
             false => &self.cpu,
         };
-        let cuda;
-        let mut devices = vec![(Device::Cpu, cpu)];
-        if partition.uses(Device::Cuda) {
-            let kernels = control.kernels.as_deref();
-            cuda = CudaModel::new(model.clone(), Precision::of(numerics)?, kernels)?;
-            devices.push((Device::Cuda, &cuda));
-        }
         let n_threads = self.cpu.n_threads();
+        let options = OpenOptions {
+            numerics,
+            n_threads,
+            cache: control.kernels.as_deref(),
+        };
+        used.retain(|&device| device != CPU);
+        let opened: Vec<Box<dyn LayerWindowModel>> = used
+            .iter()
+            .map(|device| device.open(model.clone(), &options))
+            .collect::<Result<_, _>>()?;
+        let opened = opened.iter().map(|model| &**model);
+        let mut devices = vec![(CPU, cpu)];
+        devices.extend(used.into_iter().zip(opened));
         let layered = Layered::new(devices, partition)?;
         let layers = (0..model.n_layer()).map(|i| work(model.layer_elements(i), 1));
         let head = &model.head.weight;
         let result = measure(Subject {
             scorer: Scorer::Layers(&layered),
             n_ctx_max: Some(model.n_ctx_train),
-            batch_for: match placement.uses_gpu() {
-                true => Box::new(batch_windows),
-                false => Box::new(move |n_ctx| Feed::batch_for(n_ctx, n_threads)),
-            },
+            batch_for: Box::new(move |n_ctx| {
+                let by_device = placement.device().batch_windows(n_ctx);
+                by_device.unwrap_or_else(|| Feed::batch_for(n_ctx, n_threads))
+            }),
             n_threads,
             row_work: layers.sum(),
             target_work: work(head.n_in * head.n_out, 1),

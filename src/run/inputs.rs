@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::{RunError, SweepError};
 use crate::fetch::{
-    FetchError, FetchOptions, Progress, Stamp, remembered_sha256_with_stamp, sha256_of,
+    FetchError, FetchOptions, Stamp, TransferProgress, remembered_sha256_with_stamp, sha256_of,
     sha256_of_parts,
 };
 use crate::gguf::Gguf;
@@ -38,7 +38,7 @@ impl Part {
     fn hash(
         path: &Path,
         fetch: &FetchOptions,
-        progress: &dyn Progress,
+        progress: &dyn TransferProgress,
     ) -> Result<Self, FetchError> {
         let (sha256, stamp) = remembered_sha256_with_stamp(path, fetch, progress)?;
         Ok(Self {
@@ -102,7 +102,7 @@ impl Inputs {
     pub fn new(
         plan: &Plan,
         fetch: &FetchOptions,
-        progress: &dyn Progress,
+        progress: &dyn TransferProgress,
     ) -> Result<Self, SweepError> {
         let mut files = HashMap::new();
         for run in &plan.runs {

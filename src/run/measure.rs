@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use crate::backend::cuda::CudaError;
-use crate::backend::{Device, Interrupt, Numerics};
+use crate::backend::{BackendError, Device, Interrupt, Numerics};
 use crate::eval::{
     Base, BaseSink, CheckpointOptions, DeviceError, EvalError, Feed, Geometry, GeometryError, Job,
     Limits, Moments, PerplexityModel, Progress, Scorer, StoredBase, TokenKld, WindowPlan,
@@ -129,7 +128,7 @@ pub enum MeasureError {
     #[error("numerics '{numerics}' is not for layers on {device}")]
     Numerics { numerics: Numerics, device: Device },
     #[error(transparent)]
-    Cuda(#[from] CudaError),
+    Backend(#[from] BackendError),
     #[error(transparent)]
     Eval(#[from] EvalError),
     #[error(transparent)]

@@ -10,7 +10,7 @@ use super::measure::{Control, MeasureError};
 use super::rerun::{Base, Change, Rerun, RerunReporter};
 use super::selection::{Selection, check_foreign};
 use super::sweep::Summary;
-use crate::backend::{Numerics, Precision, SumOrder};
+use crate::backend::{Numerics, Storage, SumOrder};
 use crate::experiment;
 use crate::fault::caught;
 use crate::fetch::FetchOptions;
@@ -227,8 +227,8 @@ pub(super) fn apply(
     match component {
         Component::SummationOrder => change.variation.order = SumOrder::Descending,
         Component::Jitter => change.variation.jitter = seed,
-        Component::KvF16 => change.variation.kv = Precision::F16,
-        Component::AttentionF16 => change.variation.attention = Precision::F16,
+        Component::KvF16 => change.variation.kv = Storage::F16,
+        Component::AttentionF16 => change.variation.attention = Storage::F16,
         Component::Q8 if spec.numerics == Numerics::Q8 => return Err("the run is q8 itself"),
         Component::Q8 if !base.has_q8 => {
             return Err("the model has weights of a type without products in integers");

@@ -8,10 +8,10 @@ use super::inputs::Inputs;
 use super::measure::{Control, Measurement, Observation, Settings, measure};
 use super::ready::Ready;
 use crate::backend::cpu::no_product;
-use crate::backend::{Device, Numerics, Variation};
+use crate::backend::{CPU, Numerics, Variation};
 use crate::corpus::CorpusTokens;
 use crate::eval::{Feed, Geometry};
-use crate::fetch::Progress;
+use crate::fetch::TransferProgress;
 use crate::plan::RunSpec;
 use crate::results::Provenance;
 
@@ -26,7 +26,7 @@ pub trait RerunReporter {
     /// What the user should know of a run.
     fn note(&mut self, run: &RunSpec, note: &str);
     /// Receives the progress of hashing.
-    fn transfers(&self) -> &dyn Progress;
+    fn transfers(&self) -> &dyn TransferProgress;
 }
 
 /// What is not as the experiment has it; by default nothing.
@@ -70,7 +70,7 @@ impl<'a> Rerun<'a> {
         let (loaded, tokens) = self.cache.get(&wanted, self.inputs)?;
         let partition = self.spec.placement.partition(loaded.model.n_layer());
         let mut devices = partition.spans().iter().map(|span| span.device);
-        if let Some(other) = devices.find(|&d| d != Device::Cpu) {
+        if let Some(other) = devices.find(|&d| d != CPU) {
             return Err(RunError::NotVaried(other));
         }
         let types = loaded.model.gguf.tensors().iter().map(|t| t.ty);

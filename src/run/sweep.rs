@@ -17,7 +17,7 @@ use super::selection::{Selection, check_foreign};
 use crate::backend::Variation;
 use crate::eval::TokenKld;
 use crate::fault::caught;
-use crate::fetch::{FetchOptions, Progress};
+use crate::fetch::{FetchOptions, TransferProgress};
 use crate::plan::{BaseSpec, Plan, RunSpec};
 use crate::reference::References;
 use crate::results::{
@@ -36,7 +36,7 @@ pub trait Reporter {
     /// Run `n` was found finished.
     fn kept(&mut self, n: usize, of: usize, row: &ResultRow);
     /// Receives the progress of hashing.
-    fn transfers(&self) -> &dyn Progress;
+    fn transfers(&self) -> &dyn TransferProgress;
 }
 
 /// How a sweep ended.

@@ -2,7 +2,7 @@
 //! depends on threads, batches or instruction sets.
 
 use pplx::backend::cpu::Isa;
-use pplx::backend::{Precision, SumOrder, Variation};
+use pplx::backend::{Storage, SumOrder, Variation};
 use pplx::eval::WindowScore;
 
 use crate::cases::{CASES, GEOMETRY, N_WINDOWS, bos, by_name, tokens};
@@ -14,17 +14,17 @@ const REVERSED: Variation = Variation {
     ..NONE
 };
 const KV: Variation = Variation {
-    kv: Precision::F16,
+    kv: Storage::F16,
     ..NONE
 };
 const ATTENTION: Variation = Variation {
-    attention: Precision::F16,
+    attention: Storage::F16,
     ..NONE
 };
 const NONE: Variation = Variation {
     order: SumOrder::Ascending,
-    kv: Precision::F32,
-    attention: Precision::F32,
+    kv: Storage::F32,
+    attention: Storage::F32,
     jitter: None,
 };
 
@@ -90,8 +90,8 @@ fn what_a_model_has_not_does_nothing() {
 fn threads_batches_and_instruction_sets_make_no_difference() {
     let all = Variation {
         order: SumOrder::Descending,
-        kv: Precision::F16,
-        attention: Precision::F16,
+        kv: Storage::F16,
+        attention: Storage::F16,
         jitter: Some(7),
     };
     for case in CASES {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pplx::eval::CheckpointOptions;
 use pplx::experiment::Experiment;
-use pplx::fetch::{FetchOptions, Progress, Quiet};
+use pplx::fetch::{FetchOptions, Quiet, TransferProgress};
 use pplx::plan::{Plan, RunSpec};
 use pplx::results::{Outcome, ResultRow, Tables, Wait};
 use pplx::run::{Control, Observation, Reporter, Selection, Sweep};
@@ -49,7 +49,7 @@ impl Reporter for Meddler<'_> {
     fn end(&mut self, _: &ResultRow, _: Duration) {}
     fn kept(&mut self, _: usize, _: usize, _: &ResultRow) {}
 
-    fn transfers(&self) -> &dyn Progress {
+    fn transfers(&self) -> &dyn TransferProgress {
         &Quiet
     }
 }

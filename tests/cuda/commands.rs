@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
 
-use pplx::backend::cuda::{Arch, DeviceInfo, Footprint, Precision};
-use pplx::backend::{Device, Numerics, Partition};
-use pplx::experiment;
+use pplx::backend::cuda::{Arch, CUDA, DeviceInfo, Precision, footprint};
+use pplx::backend::{Numerics, Partition};
+use pplx::experiment::PlacementRequest;
 use pplx::plan::{Machine, Placement, Resolution, Subject};
 
 use crate::cases;
@@ -278,37 +279,51 @@ fn auto_takes_what_fits() {
         n_ctx: 32,
         numerics: Numerics::Exact,
     };
-    let footprint = |partition: Partition| {
-        Footprint::new(&model, &partition, Precision::F32, 32, arch).unwrap()
+    let of = |partition: Partition| {
+        footprint(&model, &partition.share(CUDA), Precision::F32, 32, arch).unwrap()
     };
     let n = model.n_layer();
-    let whole = footprint(Partition::whole(Device::Cuda, n)).least();
-    let single = footprint(Partition::cycle(Device::Cuda, n, 1));
+    let whole = of(Partition::whole(CUDA, n)).least();
+    let single = of(Partition::cycle(CUDA, n, 1));
     let resolve = |needed: u64, asked| {
-        let machine = Machine::with_gpu(Ok(DeviceInfo {
-            name: "a GPU".to_owned(),
-            arch,
-            // A sixteenth is kept in reserve.
-            free_bytes: needed.div_ceil(15) * 16,
-            total_bytes: 1 << 40,
-        }));
+        let machine = Machine::with(
+            CUDA,
+            Ok(Arc::new(DeviceInfo {
+                name: "a GPU".to_owned(),
+                arch,
+                // A sixteenth is kept in reserve.
+                free_bytes: needed.div_ceil(15) * 16,
+                total_bytes: 1 << 40,
+            })),
+        );
         Resolution::new(asked, &machine, subject)
     };
-    let auto = |needed| resolve(needed, experiment::Placement::Auto).unwrap();
-    assert_eq!(auto(whole).placement, Placement::Cuda);
-    let cycle = |layers_per_window| Placement::CudaCycle { layers_per_window };
+    let auto = |needed| resolve(needed, PlacementRequest::Auto).unwrap();
+    assert_eq!(auto(whole).placement, Placement::Whole(CUDA));
+    let cycle = |layers_per_window| Placement::Cycle {
+        device: CUDA,
+        layers_per_window,
+    };
     let below = auto(whole - 4096);
     assert!(
-        matches!(below.placement, Placement::CudaCycle { .. }),
+        matches!(below.placement, Placement::Cycle { .. }),
         "{below:?}"
     );
     assert!(below.reason.unwrap().contains("needs"));
     assert_eq!(auto(single.least()).placement, cycle(1));
-    assert_eq!(auto(single.least() - 4096).placement, Placement::Cpu);
-    let error = resolve(whole - 4096, experiment::Placement::Cuda).unwrap_err();
+    assert_eq!(auto(single.least() - 4096).placement, Placement::CPU);
+    let error = resolve(
+        whole - 4096,
+        PlacementRequest::Fixed(Placement::Whole(CUDA)),
+    )
+    .unwrap_err();
     let error = error.to_string();
     assert!(error.contains("with cycle = true fits"), "{error}");
-    let error = resolve(single.least() - 4096, experiment::Placement::Cuda).unwrap_err();
+    let error = resolve(
+        single.least() - 4096,
+        PlacementRequest::Fixed(Placement::Whole(CUDA)),
+    )
+    .unwrap_err();
     assert!(
         error.to_string().contains("no cycle fits either"),
         "{error}"

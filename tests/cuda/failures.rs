@@ -1,7 +1,7 @@
 //! Whatever fails, and whenever: a named error, and nothing left on the device.
 
-use pplx::backend::cuda::{CudaError, Precision};
-use pplx::backend::{BackendError, Device, Partition, Stage};
+use pplx::backend::cuda::{CUDA, CudaError, Precision};
+use pplx::backend::{BackendError, CPU, Partition, Stage};
 use pplx::eval::{EvalError, Geometry, WindowScore};
 
 use crate::cases;
@@ -13,7 +13,7 @@ use crate::support::tiny::{self, Tiny};
 type Cut = fn(usize) -> Partition;
 
 fn cycle(n: usize) -> Partition {
-    Partition::cycle(Device::Cuda, n, 1)
+    Partition::cycle(CUDA, n, 1)
 }
 
 /// Everything that a run does, from the library to the last score.
@@ -30,13 +30,16 @@ fn run(tiny: &Tiny, partition: Cut) -> Result<Vec<WindowScore>, CudaError> {
     let partition = partition(both.model.n_layer());
     match text.score(&both, partition) {
         Ok(scores) => Ok(scores),
-        Err(EvalError::Backend(BackendError::Cuda(e))) => Err(e),
+        Err(EvalError::Backend(BackendError::Device(e))) => match e.of_type::<CudaError>() {
+            Some(e) => Err(e.clone()),
+            None => panic!("{e}"),
+        },
         Err(e) => panic!("{e}"),
     }
 }
 
 fn whole(n: usize) -> Partition {
-    Partition::whole(Device::Cuda, n)
+    Partition::whole(CUDA, n)
 }
 
 /// Two kinds of runs of a model with experts, which waits for the device halfway
@@ -163,8 +166,8 @@ fn what_is_not_finite_is_named_as_on_the_cpu() {
         let both = Both::tiny(&tiny.edit(part, |values| values[3] = f32::NAN));
         let n = both.model.n_layer();
         let error = |device| text.score(&both, Partition::whole(device, n)).unwrap_err();
-        let want = error(Device::Cpu);
-        assert_eq!(error(Device::Cuda), want);
+        let want = error(CPU);
+        assert_eq!(error(CUDA), want);
         let EvalError::NotFinite { stage, .. } = want else {
             panic!("{want}");
         };

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use pplx::backend::cpu::CpuModel;
-use pplx::backend::cuda::{CudaError, CudaModel, Precision};
-use pplx::backend::{Device, Interrupt, LayerWindowModel, Partition};
+use pplx::backend::cuda::{CUDA, CudaError, CudaModel, Precision};
+use pplx::backend::{CPU, Device, Interrupt, LayerWindowModel, Partition};
 use pplx::eval::{
     CheckpointOptions, EvalError, Feed, Geometry, Job, Layered, Limits, WindowPlan, WindowScore,
     score,
@@ -63,7 +63,7 @@ impl Text<'_> {
             batch: self.batch,
         };
         let devices: Vec<(Device, &dyn LayerWindowModel)> =
-            vec![(Device::Cpu, &both.cpu), (Device::Cuda, &both.cuda)];
+            vec![(CPU, &both.cpu), (CUDA, &both.cuda)];
         let model = Layered::new(devices, partition)?;
         score(
             &model,

@@ -1,7 +1,7 @@
 //! The CPU is the judge: per-token NLLs of every architecture.
 
-use pplx::backend::cuda::Precision;
-use pplx::backend::{BackendError, Device, Interrupt, LayerWindowModel, Partition, TokenScore};
+use pplx::backend::cuda::{CUDA, Precision};
+use pplx::backend::{BackendError, CPU, Interrupt, LayerWindowModel, Partition, TokenScore};
 use pplx::eval::{Geometry, Mode, WindowScore};
 use pplx::model::Model;
 
@@ -17,8 +17,8 @@ const BOUND: f64 = 2e-4;
 fn error(both: &Both, text: Text) -> f64 {
     let n = both.model.n_layer();
     let on = |device| text.score(both, Partition::whole(device, n));
-    let want = on(Device::Cpu).unwrap_or_else(|e| panic!("{e}"));
-    let got = on(Device::Cuda).unwrap_or_else(|e| panic!("{e}"));
+    let want = on(CPU).unwrap_or_else(|e| panic!("{e}"));
+    let got = on(CUDA).unwrap_or_else(|e| panic!("{e}"));
     assert!(!want.is_empty());
     companions(&want, &got);
     difference(&want, &got)

@@ -1,8 +1,8 @@
 //! However layers are cut and wherever they run, the numbers are those of the
 //! whole device, and the device holds no more than was planned.
 
-use pplx::backend::cuda::{Arch, CudaError, Footprint, Precision, batch_windows};
-use pplx::backend::{BackendError, Device, Interrupt, LayerWindowModel, Partition};
+use pplx::backend::cuda::{Arch, CUDA, CudaError, Precision, batch_windows, footprint};
+use pplx::backend::{BackendError, CPU, Interrupt, LayerWindowModel, Partition};
 use pplx::eval::{EvalError, Geometry};
 
 use crate::cases;
@@ -15,10 +15,10 @@ const ARCH: Arch = Arch { major: 8, minor: 0 };
 
 /// Every cut of a model, its own `Device` of each part.
 fn partitions(n: usize) -> Vec<Partition> {
-    let mut all = vec![Partition::whole(Device::Cuda, n)];
-    all.extend((1..n).map(|count| Partition::offload(n, 0..count)));
-    all.extend((1..n).map(|first| Partition::offload(n, first..first + 1)));
-    all.extend((1..n).map(|size| Partition::cycle(Device::Cuda, n, size)));
+    let mut all = vec![Partition::whole(CUDA, n)];
+    all.extend((1..n).map(|count| Partition::offload(n, 0..count, CUDA, CPU)));
+    all.extend((1..n).map(|first| Partition::offload(n, first..first + 1, CUDA, CPU)));
+    all.extend((1..n).map(|size| Partition::cycle(CUDA, n, size)));
     all
 }
 
@@ -47,9 +47,7 @@ fn every_partition_yields_the_same() {
         let n = both.model.n_layer();
         assert!(n > 1, "{name}");
         let mut largest: f64 = 0.0;
-        let want = text
-            .score(&both, Partition::whole(Device::Cuda, n))
-            .unwrap();
+        let want = text.score(&both, Partition::whole(CUDA, n)).unwrap();
         for partition in partitions(n) {
             let cut = partition.to_string();
             let got = text.score(&both, partition).unwrap();
@@ -82,11 +80,12 @@ fn memory_is_what_was_planned() {
         let n = model.n_layer();
         // Whole batches take their time here.
         let [cycle, prefix] = [
-            Partition::cycle(Device::Cuda, n, 1),
-            Partition::offload(n, 0..1),
+            Partition::cycle(CUDA, n, 1),
+            Partition::offload(n, 0..1, CUDA, CPU),
         ];
-        for partition in [Partition::whole(Device::Cuda, n), prefix, cycle] {
-            let planned = Footprint::new(&model, &partition, Precision::F32, 64, ARCH).unwrap();
+        for partition in [Partition::whole(CUDA, n), prefix, cycle] {
+            let planned =
+                footprint(&model, &partition.share(CUDA), Precision::F32, 64, ARCH).unwrap();
             let both = Both::tiny(&tiny);
             standin.reset_peak();
             let cut = partition.to_string();
@@ -141,8 +140,8 @@ fn a_cycle_runs_in_the_least_that_was_planned() {
     let text = full_batches(&tokens);
     let tiny = (cases::by_name("llama").build)();
     let model = tiny.model().unwrap();
-    let partition = Partition::cycle(Device::Cuda, model.n_layer(), 1);
-    let planned = Footprint::new(&model, &partition, Precision::F32, 64, ARCH).unwrap();
+    let partition = Partition::cycle(CUDA, model.n_layer(), 1);
+    let planned = footprint(&model, &partition.share(CUDA), Precision::F32, 64, ARCH).unwrap();
     assert!(planned.next > 0);
     let want = text.score(&Both::tiny(&tiny), partition.clone()).unwrap();
     for room in [planned.least(), planned.most() - 1, planned.most()] {
@@ -172,11 +171,15 @@ fn what_does_not_fit_is_an_error_with_advice() {
         assert!(room < all);
         standin.set_memory(idle + room);
         let tokens = tiny::ids(128);
-        let error = full_batches(&tokens).score(&both, Partition::whole(Device::Cuda, n));
-        let Err(EvalError::Backend(BackendError::Cuda(error))) = error else {
+        let error = full_batches(&tokens).score(&both, Partition::whole(CUDA, n));
+        let Err(EvalError::Backend(BackendError::Device(error))) = error else {
             panic!("{error:?}");
         };
-        assert!(matches!(error, CudaError::OutOfMemory { .. }), "{error:?}");
+        let cause = error.of_type();
+        assert!(
+            matches!(cause, Some(CudaError::OutOfMemory { .. })),
+            "{error:?}"
+        );
         let text = error.to_string();
         assert!(text.contains(advice), "{text}");
         assert_eq!(standin.used_memory(), idle, "nothing is leaked");

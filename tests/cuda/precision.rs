@@ -1,7 +1,7 @@
 //! Products with 16-bit inputs.
 
-use pplx::backend::cuda::Precision;
-use pplx::backend::{Device, Partition};
+use pplx::backend::cuda::{CUDA, Precision};
+use pplx::backend::{CPU, Partition};
 
 use crate::cases;
 use crate::cuda_standin::standin;
@@ -27,7 +27,7 @@ fn narrow_inputs_cost_what_their_bits_say() {
                 let partition = Partition::whole(device, both.model.n_layer());
                 text.score(&both, partition).unwrap()
             };
-            difference(&on(Device::Cpu), &on(Device::Cuda))
+            difference(&on(CPU), &on(CUDA))
         };
         let [f32, f16, bf16] = [Precision::F32, Precision::F16, Precision::Bf16].map(error);
         println!("{name}: f32 {f32:.1e}, f16 {f16:.1e}, bf16 {bf16:.1e}");

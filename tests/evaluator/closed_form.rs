@@ -117,7 +117,7 @@ fn cross_entropy_of_a_bigram_table() {
         };
         let control = Control::default();
         let m = loaded
-            .placed(Placement::Cpu, &control, |subject| {
+            .placed(Placement::CPU, &control, |subject| {
                 measure(
                     subject,
                     loaded.text(&tokens),
@@ -185,7 +185,7 @@ fn bytes_are_those_of_the_text() {
     };
     let control = Control::default();
     let m = loaded
-        .placed(Placement::Cpu, &control, |subject| {
+        .placed(Placement::CPU, &control, |subject| {
             measure(
                 subject,
                 loaded.text(&tokens.ids),

@@ -71,7 +71,7 @@ impl Fixture {
     }
 
     fn against_model(&self, n_threads: usize, settings: Settings) -> Compared {
-        self.placed([Placement::Cpu; 2], n_threads, settings)
+        self.placed([Placement::CPU; 2], n_threads, settings)
     }
 
     /// The model and its base, each somewhere.
@@ -97,7 +97,7 @@ impl Fixture {
         };
         let settings = Settings { limits, ..settings };
         let (model, control) = (self.open("model.gguf", 2), Control::default());
-        let against = model.placed(Placement::Cpu, &control, |subject| {
+        let against = model.placed(Placement::CPU, &control, |subject| {
             let (base, text) = (BaseInput::Stored(file.rows()), model.text(&self.tokens));
             measure_against(subject, base, text, &settings, &control, &mut |_| ())
         });
@@ -124,7 +124,7 @@ impl Fixture {
         };
         let settings = Settings { limits, ..SETTINGS };
         let control = Control::default();
-        let saved = base.placed(Placement::Cpu, &control, |subject| {
+        let saved = base.placed(Placement::CPU, &control, |subject| {
             let text = base.text(&self.tokens);
             measure_saving(subject, sink, text, &settings, &control, &mut |_| ())
         });
@@ -293,22 +293,10 @@ fn threads_batches_and_cycles_change_no_bit() {
     let fixture = Fixture::new();
     let (m, want) = fixture.against_model(1, SETTINGS);
     for (n_threads, batch, placement) in [
-        (3, Some(1), Placement::Cpu),
-        (2, None, Placement::Cpu),
-        (
-            2,
-            Some(4),
-            Placement::CpuCycle {
-                layers_per_window: 1,
-            },
-        ),
-        (
-            1,
-            Some(3),
-            Placement::CpuCycle {
-                layers_per_window: 2,
-            },
-        ),
+        (3, Some(1), Placement::CPU),
+        (2, None, Placement::CPU),
+        (2, Some(4), Placement::cpu_cycle(1)),
+        (1, Some(3), Placement::cpu_cycle(2)),
     ] {
         let settings = Settings { batch, ..SETTINGS };
         let (other, got) = fixture.placed([placement; 2], n_threads, settings);
@@ -318,17 +306,15 @@ fn threads_batches_and_cycles_change_no_bit() {
     // Scores are those of a run without a base.
     let model = fixture.open("model.gguf", 2);
     let control = Control::default();
-    let plain = model.placed(Placement::Cpu, &control, |subject| {
+    let plain = model.placed(Placement::CPU, &control, |subject| {
         let text = model.text(&fixture.tokens);
         measure(subject, text, &SETTINGS, &control, &mut |_| ())
     });
     let plain = plain.unwrap();
     assert_eq!(plain.scores, m.scores);
     // A base that cycles for a model that does not.
-    let cycle = Placement::CpuCycle {
-        layers_per_window: 1,
-    };
-    let (_, got) = fixture.placed([Placement::Cpu, cycle], 2, SETTINGS);
+    let cycle = Placement::cpu_cycle(1);
+    let (_, got) = fixture.placed([Placement::CPU, cycle], 2, SETTINGS);
     assert_eq!(bits(&got), bits(&want));
 }
 
@@ -336,7 +322,7 @@ fn threads_batches_and_cycles_change_no_bit() {
 fn a_model_is_no_distance_from_itself() {
     let fixture = Fixture::new();
     let (model, base) = (fixture.open("model.gguf", 1), fixture.open("model.gguf", 1));
-    let cpu = Placement::Cpu;
+    let cpu = Placement::CPU;
     let (_, klds) = compared(&model, cpu, &base, cpu, &fixture.tokens, SETTINGS);
     for t in &klds {
         assert_eq!((t.kld, t.same_top), (0.0, true));

@@ -1,6 +1,6 @@
 //! Teacher-forced mode through the whole evaluator.
 
-use pplx::backend::{Device, Interrupt};
+use pplx::backend::{CPU, Interrupt};
 use pplx::eval::{CheckpointOptions, Feed, Geometry, Job, Layered, Limits, WindowPlan};
 
 use crate::support::tiny::{self, BOS, Tiny};
@@ -78,7 +78,7 @@ fn each_batch_is_reported_in_order_and_can_stop_the_run() {
         batch: 3,
     };
     let mut seen = Vec::new();
-    let model = Layered::whole(Device::Cpu, &cpu);
+    let model = Layered::whole(CPU, &cpu);
     let (interrupt, options) = (Interrupt::default(), CheckpointOptions::default());
     let job = Job {
         tokens: &tokens,

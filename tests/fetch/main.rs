@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use pplx::fetch::{
-    Artifact, FetchError, FetchOptions, Outcome, Progress, Quiet, ensure, sha256_file,
+    Artifact, FetchError, FetchOptions, Outcome, Quiet, TransferProgress, ensure, sha256_file,
 };
 use sha2::{Digest, Sha256};
 
@@ -71,7 +71,7 @@ impl Place {
         &self,
         sources: &[String],
         sha256: Option<&str>,
-        progress: &dyn Progress,
+        progress: &dyn TransferProgress,
     ) -> Result<Outcome, FetchError> {
         let artifact = Artifact {
             name: "tiny",
@@ -130,7 +130,7 @@ impl Heard {
     }
 }
 
-impl Progress for Heard {
+impl TransferProgress for Heard {
     fn begin(&self, label: &str, _: Option<u64>) {
         self.0.lock().unwrap().push(label.to_owned());
     }

@@ -1,6 +1,6 @@
 //! What the perplexity at the end can tell of an error at a cut.
 
-use pplx::backend::{Device, Hidden, Partition};
+use pplx::backend::{CPU, Hidden, Partition};
 use pplx::eval::{Feed, Geometry, Limits, Moments, WindowPlan, WindowScore};
 
 use crate::probe::{Probe, score_on};
@@ -47,7 +47,7 @@ fn alternating_errors_show_and_a_uniform_scale_hardly_does() {
                 leaks: false,
                 after: &after,
             };
-            let partition = Partition::cycle(Device::Cpu, 30, cut);
+            let partition = Partition::cycle(CPU, 30, cut);
             score_on(&probe, partition, &tokens, &plan, feed, u64::MAX)
         };
         let exact = run(&|_| 1.0);

@@ -1,5 +1,6 @@
 use pplx::backend::cpu::CpuModel;
-use pplx::backend::{Device, LayerSpan, LayerWindowModel, Partition};
+use pplx::backend::cuda::CUDA;
+use pplx::backend::{CPU, Device, LayerSpan, LayerWindowModel, Partition};
 use pplx::eval::{Feed, Geometry, Limits, WindowPlan};
 use proptest::prelude::*;
 
@@ -42,12 +43,11 @@ fn every_cut(name: &str, cpu: &CpuModel, tokens: &[u32], plan: &WindowPlan, feed
     let n = cpu.n_layer();
     let want = bits(&score_whole(cpu, tokens, plan, feed).unwrap());
     assert_eq!(want.len(), plan.scored());
-    let mut partitions: Vec<Partition> = (1..=n)
-        .map(|size| Partition::cycle(Device::Cpu, n, size))
-        .collect();
+    let mut partitions: Vec<Partition> =
+        (1..=n).map(|size| Partition::cycle(CPU, n, size)).collect();
     for cut in 1..n {
-        partitions.push(cut_at(n, &[cut], &[Device::Cpu], true));
-        partitions.push(cut_at(n, &[cut], &[Device::Cuda, Device::Cpu], false));
+        partitions.push(cut_at(n, &[cut], &[CPU], true));
+        partitions.push(cut_at(n, &[cut], &[CUDA, CPU], false));
     }
     for partition in partitions {
         let streamed = cpu.streamed();
@@ -120,8 +120,8 @@ proptest! {
         let feed = Feed { bos: None, batch };
         let want = bits(&score_whole(&cpu, &tokens, &plan, feed).unwrap());
         let devices = match first_on_gpu {
-            true => [Device::Cuda, Device::Cpu],
-            false => [Device::Cpu, Device::Cuda],
+            true => [CUDA, CPU],
+            false => [CPU, CUDA],
         };
         let partition = cut_at(6, &cuts, &devices, cycle);
         let ours = score_on(&cpu, partition, &tokens, &plan, feed, memory);
@@ -150,7 +150,7 @@ fn state_is_reset_before_every_window_of_every_pass() {
             bos: None,
             batch: 1,
         };
-        let partition = cut_at(3, cuts, &[Device::Cpu], cycle);
+        let partition = cut_at(3, cuts, &[CPU], cycle);
         bits(&score_on(
             &probe, partition, &tokens, &plan, feed, EVERYTHING,
         ))

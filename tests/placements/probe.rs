@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use pplx::backend::cpu::CpuModel;
+use pplx::backend::cuda::CUDA;
 use pplx::backend::{
-    BackendError, Device, Hidden, Interrupt, LayerWindow, LayerWindowModel, Partition, Target,
+    BackendError, CPU, Hidden, Interrupt, LayerWindow, LayerWindowModel, Partition, Target,
     TokenScore,
 };
 use pplx::eval::{CheckpointOptions, Feed, Job, Layered, WindowPlan, WindowScore, score};
@@ -105,7 +106,7 @@ pub fn score_on(
     feed: Feed,
     memory: u64,
 ) -> Vec<WindowScore> {
-    let devices = vec![(Device::Cpu, model), (Device::Cuda, model)];
+    let devices = vec![(CPU, model), (CUDA, model)];
     let model = Layered::new(devices, partition).unwrap_or_else(|e| panic!("{e}"));
     let options = CheckpointOptions {
         memory,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pplx::backend::cpu::CpuModel;
-use pplx::backend::{Device, Interrupt};
+use pplx::backend::{CPU, Interrupt};
 use pplx::eval::{
     CheckpointOptions, EvalError, Feed, Job, Layered, Limits, WindowPlan, WindowScore,
 };
@@ -114,7 +114,7 @@ pub fn score_whole(
     feed: Feed,
 ) -> Result<Vec<WindowScore>, EvalError> {
     pplx::eval::score(
-        &Layered::whole(Device::Cpu, cpu),
+        &Layered::whole(CPU, cpu),
         Job {
             tokens,
             plan,

@@ -7,7 +7,7 @@ use super::gemm::{self, PANEL, Packed, Product};
 use super::isa::Isa;
 use super::math;
 use super::scratch::room;
-use crate::backend::{Precision, SumOrder, Variation};
+use crate::backend::{Storage, SumOrder, Variation};
 use crate::model::Heads;
 
 /// Queries in a block, which meet the same keys; a multiple of the kernels' row tiles.
@@ -36,11 +36,11 @@ pub(super) fn attend(
     mixed: &mut [f32],
 ) {
     let h = heads;
-    if variation.kv == Precision::F16 {
+    if variation.kv == Storage::F16 {
         math::round_to_f16(isa, k);
         math::round_to_f16(isa, v);
     }
-    if variation.attention == Precision::F16 {
+    if variation.attention == Storage::F16 {
         math::round_to_f16(isa, q);
     }
     math::scale(isa, q, h.scale);
@@ -71,7 +71,7 @@ pub(super) fn attend(
             let kv = head / (h.n_head / h.n_head_kv);
             let one = OneHead {
                 heads: h,
-                precision: variation.attention,
+                storage: variation.attention,
                 q,
                 first,
                 head,
@@ -96,7 +96,7 @@ pub(super) fn attend(
 struct OneHead<'a> {
     heads: &'a Heads,
     /// Of the softmax's numerators.
-    precision: Precision,
+    storage: Storage,
     q: &'a [f32],
     /// Position of its first row.
     first: usize,
@@ -141,7 +141,7 @@ impl OneHead<'_> {
                 math::softcap(isa, &mut row[from..to], cap);
             }
             inverse_sums[r] = math::softmax_numerators(isa, &mut row[from..to], sink);
-            if self.precision == Precision::F16 {
+            if self.storage == Storage::F16 {
                 math::round_to_f16(isa, &mut row[from..to]);
             }
         }

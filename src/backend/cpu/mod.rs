@@ -7,6 +7,7 @@
 //! any instruction set: see [`gemm`], [`q8`] and [`isa`].
 
 mod attention;
+mod backend;
 mod conv;
 mod delta_net;
 mod embed;
@@ -45,14 +46,15 @@ use self::rope::RopeTable;
 use self::scratch::Pool;
 use self::weights::{Shelves, Source};
 use super::{
-    BackendError, Device, Hidden, Interrupt, LayerWindow, LayerWindowModel, Numerics, Stage,
-    Target, TokenScore, Variation, work,
+    BackendError, Hidden, Interrupt, LayerWindow, LayerWindowModel, Numerics, Stage, Target,
+    TokenScore, Variation, work,
 };
 use crate::gguf::BlockType;
 use crate::isa;
 use crate::model::{Model, Rope};
 use crate::quant;
 
+pub use backend::CPU;
 pub(super) use embed::embed;
 pub(super) use head::normed_rows;
 pub use isa::Isa;
@@ -146,8 +148,8 @@ impl CpuModel {
     /// # Errors
     /// Weights of a type that the arithmetic has no products for.
     pub fn with_numerics(self, numerics: Numerics) -> Result<Self, BackendError> {
-        if !numerics.runs_on(Device::Cpu) {
-            let device = Device::Cpu;
+        if !CPU.can_do(numerics) {
+            let device = CPU.name();
             return Err(BackendError::Numerics { numerics, device });
         }
         let types = self.model.gguf.tensors().iter().map(|t| t.ty);

@@ -10,7 +10,7 @@ use super::isa::Isa;
 use super::q8::{self, Support};
 use super::shelf::{Shelf, Shelved};
 use super::{math, spread};
-use crate::backend::{BackendError, Device, Numerics, SumOrder, Variation};
+use crate::backend::{BackendError, CPU, Numerics, SumOrder, Variation};
 use crate::gguf::Gguf;
 use crate::model::{Linear, Matrix};
 use crate::quant;
@@ -46,7 +46,7 @@ impl Source<'_> {
             (Numerics::Q8, Support::None) => Err(BackendError::NoIntegerProduct(matrix.ty)),
             (numerics @ (Numerics::F16 | Numerics::Bf16), _) => Err(BackendError::Numerics {
                 numerics,
-                device: Device::Cpu,
+                device: CPU.name(),
             }),
         }
     }

@@ -5,6 +5,8 @@ use cudarc::driver::result::DriverError;
 use cudarc::nvrtc::result::NvrtcError;
 
 use super::library::Library;
+use crate::backend::memory::mib;
+use crate::backend::{BackendError, DeviceFailure};
 
 /// Why a CUDA device cannot be used, or stopped being usable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -90,12 +92,12 @@ impl CudaError {
     }
 }
 
-/// Bytes as people read them.
-pub(crate) fn mib(bytes: u64) -> String {
-    const MIB: f64 = 1024.0 * 1024.0;
-    let mib = bytes as f64 / MIB;
-    match mib {
-        m if m >= 1024.0 => format!("{:.2} GiB", m / 1024.0),
-        m => format!("{m:.1} MiB"),
+impl From<CudaError> for BackendError {
+    fn from(error: CudaError) -> Self {
+        let brief = match &error {
+            CudaError::Missing { library, .. } => format!("{library} cannot be loaded"),
+            e => e.to_string(),
+        };
+        BackendError::Device(DeviceFailure::new(error, brief))
     }
 }

@@ -1,10 +1,8 @@
 //! How much device memory a run takes, computed from the model alone: the same
 //! code that lays out weights and walks through layers, without a device.
 
-use std::fmt;
 use std::ops::Range;
 
-use super::error::mib;
 use super::head::{self, LoadedHead};
 use super::layer::LoadedLayer;
 use super::layers::{self, Chunk};
@@ -12,70 +10,9 @@ use super::ops::Queue;
 use super::weights::Packer;
 use super::workspace::Workspace;
 use super::{Arch, CudaError, Precision, blas};
-use crate::backend::{BackendError, Device, Interrupt, Partition};
+use crate::backend::{BackendError, Footprint, Interrupt, Share};
 use crate::model::Model;
 use crate::quant;
-
-/// Device memory of a run in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Footprint {
-    /// The weights of the layer windows that are on the device together, as the
-    /// file has them.
-    pub weights: u64,
-    /// Those of the next layer window of a cycle, which comes while the current
-    /// one computes; it waits where there is no room.
-    pub next: u64,
-    /// The activations of a batch, a tile of decoded weights included.
-    pub activations: u64,
-    /// The output head's weights.
-    pub head: u64,
-    /// Codebooks and cuBLAS's workspace.
-    pub fixed: u64,
-}
-
-/// A footprint beside what a device has free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
-    pub footprint: Footprint,
-    pub free: u64,
-}
-
-impl Budget {
-    /// What is left alone: the driver rounds allocations up, and others use the
-    /// device too.
-    fn reserve(&self) -> u64 {
-        self.free / 16
-    }
-
-    /// Whether the least that a run takes fits.
-    pub fn holds(&self) -> bool {
-        self.footprint.least() <= self.free - self.reserve()
-    }
-
-    /// Whether there is room for a cycle's next layer window as well.
-    pub fn holds_next(&self) -> bool {
-        self.footprint.most() <= self.free - self.reserve()
-    }
-}
-
-/// To be read after 'it'.
-impl fmt::Display for Budget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let p = &self.footprint;
-        write!(
-            f,
-            "needs {} of device memory (weights {}, head {}, activations {}, other {}), {} are \
-             free and {} of them kept in reserve",
-            mib(p.least()),
-            mib(p.weights),
-            mib(p.head),
-            mib(p.activations),
-            mib(p.fixed),
-            mib(self.free),
-            mib(self.reserve())
-        )
-    }
-}
 
 /// Windows of `n_ctx` tokens that are evaluated together: enough to keep a device
 /// busy. The last token of a window is only a target.
@@ -87,63 +24,50 @@ fn rows_of(n_ctx: usize) -> usize {
     n_ctx.saturating_sub(1).max(1)
 }
 
-impl Footprint {
-    /// What a run takes at least: a cycle that waits for the next layer window.
-    pub fn least(&self) -> u64 {
-        self.weights + self.activations + self.head + self.fixed
-    }
-
-    /// What a run takes at most.
-    pub fn most(&self) -> u64 {
-        self.least() + self.next
-    }
-
-    /// The footprint of `partition`'s windows on a device, at context `n_ctx`.
-    ///
-    /// # Errors
-    /// Layers that cannot run on CUDA.
-    pub fn new(
-        model: &Model,
-        partition: &Partition,
-        precision: Precision,
-        n_ctx: usize,
-        arch: Arch,
-    ) -> Result<Self, CudaError> {
-        let codebooks = quant::codebooks().len() as u64;
-        let mut footprint = Footprint {
-            fixed: blas::workspace_bytes(arch) + codebooks,
-            ..Footprint::default()
-        };
-        let lens = vec![rows_of(n_ctx); batch_windows(n_ctx)];
-        let sizes = (&lens[..], n_ctx, model.n_embd, model.n_carried());
-        let mut before = 0;
-        for pass in partition.passes() {
-            let mut weights = 0;
-            for span in pass.iter().filter(|s| s.device == Device::Cuda) {
-                let (layers, packer) = layers::pack(model, span.layers.clone())?;
-                weights += packer.bytes();
-                let activations = layers_workspace(&layers, precision, sizes)?;
-                footprint.activations = footprint.activations.max(activations);
-            }
-            footprint.weights = footprint.weights.max(weights);
-            if before > 0 {
-                footprint.next = footprint.next.max(before + weights);
-            }
-            before = weights;
-        }
-        // The two neighbours that are largest together, less what is counted.
-        footprint.next = footprint.next.saturating_sub(footprint.weights);
-        let last = partition.spans().last();
-        if last.is_some_and(|s| s.device == Device::Cuda) {
-            let mut packer = Packer::default();
-            let head = LoadedHead::pack(&mut packer, &model.head);
-            footprint.head = packer.bytes();
-            let rows = head::ROWS.min(lens.iter().sum());
-            let activations = head_workspace(&head, precision, rows);
+/// What a share of a model takes on a device, at context `n_ctx`.
+///
+/// # Errors
+/// Layers that cannot run on CUDA.
+pub fn footprint(
+    model: &Model,
+    share: &Share,
+    precision: Precision,
+    n_ctx: usize,
+    arch: Arch,
+) -> Result<Footprint, BackendError> {
+    let codebooks = quant::codebooks().len() as u64;
+    let mut footprint = Footprint {
+        fixed: blas::workspace_bytes(arch) + codebooks,
+        ..Footprint::default()
+    };
+    let lens = vec![rows_of(n_ctx); batch_windows(n_ctx)];
+    let sizes = (&lens[..], n_ctx, model.n_embd, model.n_carried());
+    let mut before = 0;
+    for pass in &share.passes {
+        let mut weights = 0;
+        for range in pass {
+            let (layers, packer) = layers::pack(model, range.clone())?;
+            weights += packer.bytes();
+            let activations = layers_workspace(&layers, precision, sizes)?;
             footprint.activations = footprint.activations.max(activations);
         }
-        Ok(footprint)
+        footprint.weights = footprint.weights.max(weights);
+        if before > 0 {
+            footprint.next = footprint.next.max(before + weights);
+        }
+        before = weights;
     }
+    // The two neighbours that are largest together, less what is counted.
+    footprint.next = footprint.next.saturating_sub(footprint.weights);
+    if share.head {
+        let mut packer = Packer::default();
+        let head = LoadedHead::pack(&mut packer, &model.head);
+        footprint.head = packer.bytes();
+        let rows = head::ROWS.min(lens.iter().sum());
+        let activations = head_workspace(&head, precision, rows);
+        footprint.activations = footprint.activations.max(activations);
+    }
+    Ok(footprint)
 }
 
 /// Bytes of activations of layers, for sequences of these lengths at a context, of
@@ -152,7 +76,7 @@ pub(super) fn layers_workspace(
     layers: &[LoadedLayer],
     precision: Precision,
     (lens, n_ctx, width, n_carried): (&[usize], usize, usize, usize),
-) -> Result<u64, CudaError> {
+) -> Result<u64, BackendError> {
     let workspace = Workspace::measuring();
     let q = Queue {
         gpu: None,
@@ -166,12 +90,8 @@ pub(super) fn layers_workspace(
         n_carried,
         needed_from: None,
     };
-    match layers::run_chunk((&q, &workspace, 0), layers, chunk, &Interrupt::default()) {
-        Ok(_) => Ok(workspace.peak()),
-        Err(BackendError::Cuda(e)) => Err(e),
-        // Nothing else can go wrong where nothing is done.
-        Err(e) => Err(CudaError::Unsupported("a layer", e.to_string())),
-    }
+    layers::run_chunk((&q, &workspace, 0), layers, chunk, &Interrupt::default())?;
+    Ok(workspace.peak())
 }
 
 /// Bytes that the head needs for so many rows beside its weights.

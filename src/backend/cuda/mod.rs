@@ -9,6 +9,7 @@
 //! Results are the same bits from run to run on one device, driver and batch size.
 
 mod attention;
+mod backend;
 mod batch;
 mod blas;
 mod error;
@@ -49,8 +50,9 @@ use super::{
 use crate::isa::Isa;
 use crate::model::Model;
 
+pub use backend::CUDA;
 pub use error::{CudaError, Version};
-pub use footprint::{Budget, Footprint, batch_windows};
+pub use footprint::{batch_windows, footprint};
 pub use gpu::{DeviceInfo, devices, driver_version};
 pub use kernels::{Arch, compile as compile_kernels, nvrtc_version};
 pub use library::{Library, PATH_VARIABLE};
@@ -70,15 +72,15 @@ impl Precision {
     ///
     /// # Errors
     /// Numerics that are not for CUDA.
-    pub fn of(numerics: Numerics) -> Result<Self, CudaError> {
+    pub fn of(numerics: Numerics) -> Result<Self, BackendError> {
         match numerics {
             Numerics::Exact => Ok(Precision::F32),
             Numerics::F16 => Ok(Precision::F16),
             Numerics::Bf16 => Ok(Precision::Bf16),
-            Numerics::Q8 => {
-                let why = "they are for layers on the CPU".to_owned();
-                Err(CudaError::Unsupported("numerics 'q8'", why))
-            }
+            Numerics::Q8 => Err(BackendError::Numerics {
+                numerics,
+                device: CUDA.name(),
+            }),
         }
     }
 
