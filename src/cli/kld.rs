@@ -16,7 +16,7 @@ use crate::plan::Placement;
 use crate::render;
 use crate::results::{KldFigures, NoKldFigures};
 use crate::run::{
-    BaseInput, Control, LoadedModel, MeasureError, Measurement, Observation, Settings, Subject,
+    BaseInput, Control, LoadedModel, Measurable, MeasureError, Measurement, Observation, Settings,
     check_same_text, check_stored, engine, measure_against, measure_saving,
 };
 use crate::say;
@@ -298,7 +298,7 @@ type Compared = Result<(Measurement, Vec<TokenKld>), MeasureError>;
 impl Comparing<'_> {
     fn measure(
         &self,
-        subject: Subject,
+        subject: Measurable,
         base: BaseInput,
         observe: &mut dyn FnMut(Observation),
     ) -> Compared {
@@ -309,7 +309,7 @@ impl Comparing<'_> {
     fn report(
         &self,
         note: Option<&str>,
-        measure: impl FnOnce(Subject, &mut dyn FnMut(Observation)) -> Compared,
+        measure: impl FnOnce(Measurable, &mut dyn FnMut(Observation)) -> Compared,
     ) -> Result<String, Failure> {
         let (args, model) = (self.args, self.model);
         let (m, tokens) = measured(&args.model, &self.control, |observe| {

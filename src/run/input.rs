@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::measure::{Control, MeasureError, NoPieces, Pieces, Subject, Text};
+use super::measure::{Control, Measurable, MeasureError, NoPieces, Pieces, Text};
 use crate::backend::cpu::CpuModel;
 use crate::backend::{BackendError, CPU, LayerWindowModel, Numerics, OpenOptions, Variation, work};
 use crate::eval::{Feed, Layered, Scorer};
@@ -141,7 +141,7 @@ impl LoadedModel {
         &self,
         placement: Placement,
         control: &Control,
-        measure: impl FnOnce(Subject) -> Result<T, MeasureError>,
+        measure: impl FnOnce(Measurable) -> Result<T, MeasureError>,
     ) -> Result<T, MeasureError> {
         let (model, numerics) = (&self.model, self.numerics);
         let partition = placement.partition(model.n_layer());
@@ -174,7 +174,7 @@ impl LoadedModel {
         let layered = Layered::new(devices, partition)?;
         let layers = (0..model.n_layer()).map(|i| work(model.layer_elements(i), 1));
         let head = &model.head.weight;
-        let result = measure(Subject {
+        let result = measure(Measurable {
             scorer: Scorer::Layers(&layered),
             n_ctx_max: Some(model.n_ctx_train),
             batch_for: Box::new(move |n_ctx| {

@@ -13,7 +13,7 @@ use crate::results::{Figures, NoFigures, WindowRow};
 use crate::tokenizer::Tokenizer;
 
 /// A model to measure: anybody's.
-pub struct Subject<'a> {
+pub struct Measurable<'a> {
     pub scorer: Scorer<'a>,
     /// The largest context that it can take; `None`: any.
     pub n_ctx_max: Option<usize>,
@@ -27,7 +27,7 @@ pub struct Subject<'a> {
     pub target_work: u64,
 }
 
-impl<'a> Subject<'a> {
+impl<'a> Measurable<'a> {
     /// A model that takes a window at a time.
     pub fn new(model: &'a mut impl PerplexityModel) -> Self {
         Self {
@@ -176,7 +176,7 @@ pub struct Measurement {
 /// A geometry that does not fit the tokens or the model, values that are not
 /// finite, scores that are none, interruption.
 pub fn measure(
-    mut subject: Subject,
+    mut subject: Measurable,
     text: Text,
     settings: &Settings,
     control: &Control,
@@ -197,7 +197,7 @@ pub fn measure(
 
 /// What a model is compared with.
 pub enum BaseInput<'a> {
-    Model(Subject<'a>),
+    Model(Measurable<'a>),
     Stored(&'a mut dyn StoredBase),
 }
 
@@ -209,7 +209,7 @@ pub enum BaseInput<'a> {
 /// Those of [`measure`] for either model, a stored base that cannot be read, a model
 /// that gives no logits.
 pub fn measure_against(
-    mut subject: Subject,
+    mut subject: Measurable,
     mut base: BaseInput,
     text: Text,
     settings: &Settings,
@@ -253,7 +253,7 @@ pub fn measure_against(
 /// # Errors
 /// Those of [`measure`], and of storing; a model that gives no logits.
 pub fn measure_saving(
-    mut subject: Subject,
+    mut subject: Measurable,
     sink: &mut dyn BaseSink,
     text: Text,
     settings: &Settings,
@@ -274,7 +274,7 @@ pub fn measure_saving(
 }
 
 impl Settings {
-    fn feed(&self, subject: &Subject) -> Feed {
+    fn feed(&self, subject: &Measurable) -> Feed {
         Feed {
             bos: self.bos,
             batch: self
@@ -284,7 +284,7 @@ impl Settings {
     }
 }
 
-fn plan(subject: &Subject, text: Text, settings: &Settings) -> Result<WindowPlan, MeasureError> {
+fn plan(subject: &Measurable, text: Text, settings: &Settings) -> Result<WindowPlan, MeasureError> {
     subject.check_context(settings.geometry)?;
     Ok(WindowPlan::new(
         text.ids.len(),

@@ -26,8 +26,8 @@ pub use finished::Finished;
 pub use host::{Clock, memory, peak_rss_mib};
 pub use input::{InputError, LoadedModel, model_type};
 pub use measure::{
-    BaseInput, Control, MeasureError, Measurement, NoPieces, Observation, Pieces, Settings,
-    Subject, Text, measure, measure_against, measure_saving,
+    BaseInput, Control, Measurable, MeasureError, Measurement, NoPieces, Observation, Pieces,
+    Settings, Text, measure, measure_against, measure_saving,
 };
 pub use noise::Calibrate;
 pub use ready::identify;

@@ -3,16 +3,19 @@
 
 use std::path::Path;
 
+use pplx::backend::{BackendError, TokenScore};
 use pplx::base::llama_cpp::GridWriter;
 use pplx::base::top::TopWriter;
 use pplx::base::{BaseFile, BaseInfo};
 use pplx::corpus::{DEFAULT_CHUNK, tokenize_file};
-use pplx::eval::{BaseSink, Geometry, Limits, TokenKld};
+use pplx::eval::{
+    BaseSink, FromLogits, Geometry, Limits, LogitsModel, PerplexityModel, Sequence, TokenKld,
+};
 use pplx::plan::Placement;
 use pplx::results::KldFigures;
 use pplx::run::{
-    BaseInput, Control, LoadedModel, Measurement, Settings, check_stored, measure, measure_against,
-    measure_saving,
+    BaseInput, Control, LoadedModel, Measurable, Measurement, Settings, check_stored, measure,
+    measure_against, measure_saving,
 };
 use pplx::stats::Estimate;
 use pplx::tokenizer;
@@ -485,4 +488,97 @@ proptest! {
             Ok(())
         })?;
     }
+}
+
+/// The table itself, as somebody else's model.
+struct Table(fn(usize, usize) -> f32);
+
+impl LogitsModel for Table {
+    fn n_vocab(&self) -> usize {
+        vocabulary().len()
+    }
+
+    fn returns_all_rows(&self) -> bool {
+        true
+    }
+
+    fn forward(&mut self, tokens: &[u32]) -> Result<Vec<f32>, BackendError> {
+        let logit = self.0;
+        let row = |&t: &u32| (0..vocabulary().len()).map(move |b| logit(t as usize, b));
+        Ok(tokens.iter().flat_map(row).collect())
+    }
+}
+
+/// A model that has scores and no logits.
+struct ScoresOnly(FromLogits<Table>);
+
+impl PerplexityModel for ScoresOnly {
+    fn n_vocab(&self) -> usize {
+        self.0.n_vocab()
+    }
+
+    fn score(&mut self, batch: &[Sequence]) -> Result<Vec<Vec<TokenScore>>, BackendError> {
+        self.0.score(batch)
+    }
+}
+
+#[test]
+fn models_of_others_are_compared_like_our_own() {
+    let fixture = Fixture::new();
+    let (m, want) = fixture.against_model(2, SETTINGS);
+    let control = Control::default();
+    let base = fixture.open("base.gguf", 2);
+    let text = base.text(&fixture.tokens);
+    let with = |model: Measurable, settings: &Settings| {
+        base.placed(Placement::CPU, &control, |base| {
+            let base = BaseInput::Model(base);
+            measure_against(model, base, text, settings, &control, &mut |_| ())
+        })
+    };
+    let mut others = FromLogits(Table(other_logit));
+    for batch in [None, Some(3)] {
+        let settings = Settings { batch, ..SETTINGS };
+        let (other, got) = with(Measurable::new(&mut others), &settings).unwrap();
+        assert_eq!(other.windows.len(), m.windows.len());
+        for (got, want) in got.iter().zip(&want) {
+            // Ours sums its logits in f32.
+            assert!((got.kld - want.kld).abs() < 1e-5, "{got:?} {want:?}");
+            assert!((got.nll - want.nll).abs() < 1e-5, "{got:?} {want:?}");
+            assert_eq!(got.nll_base, want.nll_base);
+            assert_eq!(got.same_top, want.same_top);
+        }
+        // What is scored beside a base is what is scored without.
+        let alone = measure(
+            Measurable::new(&mut others),
+            text,
+            &settings,
+            &control,
+            &mut |_| (),
+        );
+        assert_eq!(alone.unwrap().scores, other.scores);
+    }
+    // As a base, against the same.
+    let mut base = FromLogits(Table(other_logit));
+    let base = BaseInput::Model(Measurable::new(&mut base));
+    let model = Measurable::new(&mut others);
+    let (_, same) = measure_against(model, base, text, &SETTINGS, &control, &mut |_| ()).unwrap();
+    assert!(same.iter().all(|t| t.kld == 0.0 && t.same_top));
+    // Stored, and read back.
+    let path = fixture.path("others.base");
+    let mut sink = TopWriter::create(&path, &fixture.info(m.windows.len()), 1_000_000).unwrap();
+    let model = Measurable::new(&mut others);
+    measure_saving(model, &mut sink, text, &SETTINGS, &control, &mut |_| ()).unwrap();
+    sink.finish().unwrap();
+    let mut file = BaseFile::open(&path).unwrap();
+    let stored = BaseInput::Stored(file.rows());
+    let model = Measurable::new(&mut others);
+    let (_, same) = measure_against(model, stored, text, &SETTINGS, &control, &mut |_| ()).unwrap();
+    assert!(same.iter().all(|t| t.kld < 1e-12 && t.same_top));
+    // Scores alone make no distributions.
+    let mut scores = ScoresOnly(FromLogits(Table(other_logit)));
+    let error = with(Measurable::new(&mut scores), &SETTINGS).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the model gives scores and no logits, which KL divergences are made of (PerplexityModel::logits)"
+    );
 }
