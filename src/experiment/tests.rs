@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::compare::MaxDelta;
 
-/// Loads `text` as `x.toml` of a fresh folder.
+/// Loads `text` as `x.toml` of a fresh directory.
 fn load(text: &str, sets: &[&str]) -> Result<Experiment, String> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.toml");

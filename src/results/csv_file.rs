@@ -501,7 +501,7 @@ where
 }
 
 /// Replaces the file at `path` at once: a reader, or a crash, sees the old file
-/// or the new one. Folders are created.
+/// or the new one. Directories are created.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), CsvError> {
     files::replace(path, |out| out.write_all(bytes)).map_err(|source| CsvError::Write {
         path: path.to_owned(),

@@ -23,7 +23,7 @@ pub enum ResultsError {
     #[error(transparent)]
     Csv(#[from] CsvError),
     #[error(
-        "{note}; writing the table would lose them: use the newer pplx, or another results folder"
+        "{note}; writing the table would lose them: use the newer pplx, or another results directory"
     )]
     Newer { note: String },
     #[error("the result of run '{key}' cannot be recorded: {problem}")]
@@ -101,8 +101,8 @@ impl TablePaths {
 
 fn lock(table: &Path, extension: &str) -> PathBuf {
     let name = table.with_extension(extension);
-    let folder = table.with_file_name(".records");
-    folder.join(name.file_name().unwrap_or_default())
+    let directory = table.with_file_name(".records");
+    directory.join(name.file_name().unwrap_or_default())
 }
 
 /// The results of one experiment, kept in step with its files. Rows are sorted

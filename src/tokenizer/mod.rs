@@ -24,7 +24,8 @@ mod vocab;
 use sha2::{Digest, Sha256};
 
 use crate::gguf::{Metadata, Value};
-use build::{Built, Ends};
+pub use build::Options;
+use build::{Built, Ends, Model};
 use cut::CutRule;
 pub use error::TokenizerError;
 use special::{Fragment, SpecialTokens};
@@ -32,25 +33,6 @@ use vocab::{Kind, Vocab};
 
 /// Counts changes of this module that change ids, for [`Tokenizer::fingerprint`].
 const ALGORITHM: u32 = 1;
-
-/// What the user decides about a tokenizer.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Options {
-    /// Control tokens written out in the text are tokens; otherwise, as in
-    /// llama-perplexity, they are plain text.
-    pub parse_special: bool,
-    /// The pre-tokenizer, for a file that does not name its own.
-    pub pre: Option<String>,
-    /// Overrides the metadata's answer to whether BOS begins a text.
-    pub add_bos: Option<bool>,
-}
-
-enum Model {
-    Bpe(Box<bpe::Bpe>),
-    Spm(Box<spm::SpmBpe>),
-    Unigram(Box<unigram::Unigram>),
-    Rwkv(rwkv::Rwkv),
-}
 
 /// A tokenizer built from a GGUF vocabulary.
 pub struct Tokenizer {

@@ -7,8 +7,8 @@ use pplx::results::ResultRow;
 use pplx::results::TablePaths;
 use pplx::results::noise::{Calibration, Component, NoiseRow, RunNoise, Shift, Subject};
 
-use crate::diff::{diff, json};
-use crate::support::{nll, provenance, write, write_with};
+use super::diff::{diff, json};
+use super::support::{nll, provenance, write, write_with};
 
 /// A calibration beside the table at `path`, whose floors are these.
 fn calibrate(path: &Path, runs: &[(&str, f64)]) {

@@ -257,7 +257,7 @@ impl RecordFolder {
     }
 
     /// Deletes the record of `row`, where there is one. Another file at its place,
-    /// such as another experiment's record in a shared folder, stays.
+    /// such as another experiment's record in a shared directory, stays.
     ///
     /// # Errors
     /// What the system says.
