@@ -63,7 +63,7 @@ pub enum MaxDelta {
 }
 
 impl MaxDelta {
-    /// Says what is wrong with a bound that is no number of the right range.
+    /// Says what is wrong with a bound that is not a number of the right range.
     pub fn check(self) -> Result<(), String> {
         match self {
             MaxDelta::Nats(x) if x.is_finite() && x >= 0.0 => Ok(()),
@@ -88,7 +88,7 @@ impl FromStr for MaxDelta {
             None => number(text).map(MaxDelta::Nats),
         };
         let bound = bound.ok_or_else(|| {
-            format!("'{text}' is no bound: write a number of nats (0.001) or noise*3")
+            format!("'{text}' is not a bound: write a number of nats (0.001) or noise*3")
         })?;
         bound.check().map(|()| bound)
     }

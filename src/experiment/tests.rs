@@ -312,7 +312,7 @@ fn mistakes_are_located() {
         (
             "path = \"m.gguf\"",
             "path = \"m.gguf\"\n[gate]\nmax_delta = \"noise\"",
-            "x.toml:8:13: 'noise' is no bound: write a number of nats (0.001) or noise*3",
+            "x.toml:8:13: 'noise' is not a bound: write a number of nats (0.001) or noise*3",
         ),
         (
             "path = \"m.gguf\"",

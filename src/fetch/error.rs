@@ -35,7 +35,7 @@ pub enum FetchError {
     #[error("{name}: '{}' does not exist and no source is given to fetch it from; \
              put the file there or add a 'source'", path.display())]
     Missing { name: String, path: PathBuf },
-    #[error("'{}' is there but is no regular file", .0.display())]
+    #[error("'{}' is there but is not a regular file", .0.display())]
     NotAFile(PathBuf),
     #[error("'{}' is a symbolic link to nothing; remove or mend it", .0.display())]
     DanglingLink(PathBuf),

@@ -202,7 +202,7 @@ struct Entry {
 type Entries = BTreeMap<String, Entry>;
 
 /// The file of the memory. One of another version, or whose entries do not have
-/// the checksum, is no memory.
+/// the checksum, is ignored.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MemoryFile {
@@ -391,7 +391,7 @@ mod tests {
             plant(other, &lie);
             assert_eq!(sha256(), truth);
         }
-        // What is no hash is no entry.
+        // Only hashes are entries.
         for no_hash in ["", "lie", &"a".repeat(63), &"A".repeat(64), &"g".repeat(64)] {
             plant(stamp.clone(), no_hash);
             assert_eq!(sha256(), truth, "{no_hash:?}");

@@ -81,7 +81,7 @@ pub fn parse_source(text: &str) -> Result<Source, FetchError> {
     })
 }
 
-/// Whether a text that is no source, perhaps, was meant to be one.
+/// Whether a text that may not be a source was meant to be one.
 pub fn is_meant_as_source(text: &str) -> bool {
     let schemes = ["pypi:", "hf:", "hf-dataset:"];
     text.contains("://") || schemes.iter().any(|s| text.starts_with(s))
@@ -121,12 +121,12 @@ fn pypi(rest: &str) -> Result<Source, String> {
         && alphanumeric(package.chars().last())
         && package.chars().all(plain))
     {
-        return Err(format!("'{package}' is no package name"));
+        return Err(format!("'{package}' is not a package name"));
     }
     if !(alphanumeric(version.chars().next())
         && version.chars().all(|c| plain(c) || "+!".contains(c)))
     {
-        return Err(format!("'{version}' is no version"));
+        return Err(format!("'{version}' is not a version"));
     }
     Ok(Source::Pypi {
         package: package.to_owned(),
@@ -152,7 +152,7 @@ fn hub(kind: RepoKind, rest: &str) -> Result<Source, String> {
     ] {
         if !path(value) || !url_safe(value) {
             let value = masked_source(value);
-            return Err(format!("'{value}' is no valid {what}"));
+            return Err(format!("'{value}' is not a valid {what}"));
         }
     }
     Ok(Source::Hub {

@@ -80,7 +80,7 @@ block_types! {
 }
 
 impl BlockType {
-    /// Bytes that `elements` values take, or `None` where they are no whole
+    /// Bytes that `elements` values take, or `None` where they are not a whole
     /// number of blocks or the size overflows.
     pub fn bytes_for(self, elements: u64) -> Option<u64> {
         let block = self.block_elements() as u64;

@@ -60,7 +60,7 @@ impl Paths {
 
 /// The files that a pattern matches; directories are left out.
 fn files_matching(pattern: &str) -> Result<Vec<PathBuf>, String> {
-    let paths = glob::glob(pattern).map_err(|e| format!("'{pattern}' is no glob: {}", e.msg))?;
+    let paths = glob::glob(pattern).map_err(|e| format!("'{pattern}' is not a glob: {}", e.msg))?;
     let mut files = Vec::new();
     for path in paths {
         let path = path.map_err(|e| format!("'{pattern}': {e}"))?;
@@ -72,7 +72,7 @@ fn files_matching(pattern: &str) -> Result<Vec<PathBuf>, String> {
             files.push(path);
         } else if !kind.is_dir() {
             let path = path.display();
-            return Err(format!("'{pattern}' matches {path}, which is no file"));
+            return Err(format!("'{pattern}' matches {path}, which is not a file"));
         }
     }
     match unnamable(pattern) {
@@ -161,7 +161,7 @@ impl Names {
     }
 }
 
-/// Reports a file that is missing and cannot be fetched, or is no file.
+/// Reports a file that is missing and cannot be fetched, or is not a file.
 fn check_file(path: &Path, source: &[String], at: &Location, errors: &mut Collector) {
     if path.exists() {
         if !path.is_file() {
@@ -348,7 +348,7 @@ fn swept(
         };
         errors.push(
             at,
-            format!("'{text}' is no file and no name of a [[corpora]] table{hint}"),
+            format!("'{text}' is neither a file nor the name of a [[corpora]] table{hint}"),
         );
         return Vec::new();
     };

@@ -307,7 +307,7 @@ fn refusals() {
         (
             "c/t.txt",
             "c/none.txt",
-            "3:12: 'c/none.txt' is no file and no name of a [[corpora]] table",
+            "3:12: 'c/none.txt' is neither a file nor the name of a [[corpora]] table",
         ),
         ("c/t.txt", "c/*.md", "3:12: glob 'c/*.md' matches no file"),
         ("c/t.txt", "c", "3:12: 'c' is not a file"),

@@ -184,9 +184,9 @@ fn pairs<'a, E, const BYTES: usize, const ELEMENTS: usize>(
 
 /// Converts f16 through `half`'s slice conversion (F16C where present).
 fn f16s(bytes: &[u8], out: &mut [f32]) {
-    const RUN: usize = 256;
-    let mut run = [half::f16::ZERO; RUN];
-    for (xs, bytes) in out.chunks_mut(RUN).zip(bytes.chunks(2 * RUN)) {
+    const CHUNK: usize = 256;
+    let mut run = [half::f16::ZERO; CHUNK];
+    for (xs, bytes) in out.chunks_mut(CHUNK).zip(bytes.chunks(2 * CHUNK)) {
         for (h, b) in run.iter_mut().zip(bytes.as_chunks().0) {
             *h = half::f16::from_le_bytes(*b);
         }

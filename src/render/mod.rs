@@ -62,7 +62,7 @@ pub fn table<'a>(rows: impl IntoIterator<Item = &'a ResultRow>) -> String {
     out
 }
 
-/// The text on one line, which line breaks would tear. What is no visible
+/// The text on one line, which line breaks would tear. What is not a visible
 /// character, and could make a terminal or a page show something else than is
 /// there, is escaped: control characters and those that set the direction of text.
 pub(crate) fn one_line(text: &str) -> String {

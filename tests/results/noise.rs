@@ -180,7 +180,7 @@ fn bounds_and_files_that_are_none_end_with_2() {
     ];
     let (code, _, err) = diff(&a, &b, &flags);
     assert!(
-        code == 2 && err.contains("x.toml:8:13: 'noise*x' is no bound"),
+        code == 2 && err.contains("x.toml:8:13: 'noise*x' is not a bound"),
         "{err}"
     );
     fs::write(&file, format!("{text}max_delta = \"noise*3\"\n")).unwrap();

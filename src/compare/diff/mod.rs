@@ -213,7 +213,7 @@ impl Diff {
 
 /// The verdict on a difference, and the bounds that it breaks.
 fn judge(d: &Difference, gate: Gate, noise_floor: &Result<f64, String>) -> (Verdict, String) {
-    // The unpaired σ sees some hundred times less: what it does not see is no pass.
+    // The unpaired σ sees some hundred times less: what it misses has not passed.
     let t = d.paired.as_ref().map_or(f64::NAN, Paired::t);
     if gate.max_sigma.is_some() || gate.significance.is_some() {
         let why = match &d.paired {
