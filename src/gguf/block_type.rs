@@ -7,6 +7,7 @@ macro_rules! block_types {
         /// A ggml element type. `id` is the number a GGUF file stores.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[allow(non_camel_case_types)]
+        #[allow(missing_docs, reason = "the names are ggml's")]
         pub enum BlockType { $($variant),* }
 
         impl BlockType {

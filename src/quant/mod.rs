@@ -7,6 +7,8 @@
 //! rounds or a long body; a short one is unrolled first. `benches/dequant.rs`
 //! shows it. What it stores of an element is the caller's choice: see [`Element`].
 
+#![warn(missing_docs)]
+
 mod grids;
 mod integers;
 mod iq;
@@ -26,6 +28,7 @@ pub use integers::{IntegerLayout, Minimum, Scale, decode_integers};
 
 /// Why blocks could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum QuantError {
     #[error("block type {0} cannot be decoded; supported are {list}", list = supported_names())]
     Unsupported(BlockType),

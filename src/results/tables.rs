@@ -19,6 +19,7 @@ type Windows = BTreeMap<String, Vec<WindowRow>>;
 
 /// Why result tables could not be read, extended or written.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum ResultsError {
     #[error(transparent)]
     Csv(#[from] CsvError),
@@ -68,6 +69,7 @@ pub struct TablePaths {
 }
 
 impl TablePaths {
+    /// The files of a table in a directory.
     pub fn new(dir: &Path, name: &str) -> Self {
         Self::beside(&dir.join(format!("{name}.csv")))
     }
@@ -375,6 +377,7 @@ impl Tables {
         self.rows.values_mut().for_each(f);
     }
 
+    /// The row of a run.
     pub fn get(&self, key: &str) -> Option<&ResultRow> {
         self.rows.get(key)
     }
@@ -408,6 +411,7 @@ impl Tables {
         self.kld.values()
     }
 
+    /// Where it was read, and is written.
     pub fn paths(&self) -> &TablePaths {
         &self.paths
     }

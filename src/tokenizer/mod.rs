@@ -7,6 +7,8 @@
 //! changing its tokens. What llama.cpp would guess (a missing or unknown
 //! pre-tokenizer) is an error here.
 
+#![warn(missing_docs)]
+
 mod bpe;
 mod build;
 mod charsmap;
@@ -116,10 +118,12 @@ impl Tokenizer {
         self.vocab.len()
     }
 
+    /// The id that begins a text, where the vocabulary has one.
     pub fn bos(&self) -> Option<u32> {
         self.ends.bos
     }
 
+    /// The id that ends a text, where the vocabulary has one.
     pub fn eos(&self) -> Option<u32> {
         self.ends.eos
     }
