@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Names that begin so are ours to remove.
 const PREFIX: &str = ".pplx-";
 
-/// The temporary files of this process, and folders where dead ones' were looked for.
+/// The temporary files of this process, and directories where dead ones' were looked for.
 struct Ours {
     files: BTreeSet<PathBuf>,
     cleaned: BTreeSet<PathBuf>,
@@ -48,11 +48,11 @@ enum Place {
 }
 
 impl NewFile {
-    /// Begins a file for `path`, whose folder is created. Where `path` is a link, what
+    /// Begins a file for `path`, whose directory is created. Where `path` is a link, what
     /// it points to is replaced. The mode is that of any new file.
     ///
     /// # Errors
-    /// A folder that cannot be created or written.
+    /// A directory that cannot be created or written.
     pub fn create(path: &Path) -> io::Result<Self> {
         let found = fs::metadata(path);
         if let Ok(found) = &found
@@ -68,10 +68,10 @@ impl NewFile {
             Ok(_) if path.is_symlink() => fs::canonicalize(path)?,
             _ => path.to_owned(),
         };
-        let folder = folder_of(&to);
-        fs::create_dir_all(folder)?;
-        clean(folder);
-        let (file, _held) = temporary_in(folder)?;
+        let directory = folder_of(&to);
+        fs::create_dir_all(directory)?;
+        clean(directory);
+        let (file, _held) = temporary_in(directory)?;
         let (file, temporary) = file.into_parts();
         let place = Place::Beside {
             temporary,
@@ -143,21 +143,21 @@ pub fn replace(
     file.finish()
 }
 
-/// The folder of a file.
+/// The directory of a file.
 pub fn folder_of(path: &Path) -> &Path {
     match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        Some(directory) if !directory.as_os_str().is_empty() => directory,
         _ => Path::new("."),
     }
 }
 
-/// Makes names in a folder last: a rename is a write to its folder.
+/// Makes names in a directory last: a rename is a write to its directory.
 ///
 /// # Errors
-/// A disk that fails. Folders that cannot be opened or synchronized (some network
+/// A disk that fails. Directories that cannot be opened or synchronized (some network
 /// file systems) are passed over.
-pub fn sync_folder(folder: &Path) -> io::Result<()> {
-    let Ok(open) = File::open(folder) else {
+pub fn sync_folder(directory: &Path) -> io::Result<()> {
+    let Ok(open) = File::open(directory) else {
         return Ok(());
     };
     match open.sync_all() {
@@ -175,14 +175,14 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes temporary files that dead processes left in a folder; once in the life
+/// Removes temporary files that dead processes left in a directory; once in the life
 /// of this process. What cannot be removed stays: it harms nobody.
-pub fn clean(folder: &Path) {
-    let key = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+pub fn clean(directory: &Path) {
+    let key = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
     if !ours().cleaned.insert(key) {
         return;
     }
-    let Ok(entries) = fs::read_dir(folder) else {
+    let Ok(entries) = fs::read_dir(directory) else {
         return;
     };
     for entry in entries.flatten() {
@@ -217,9 +217,9 @@ impl Drop for Held {
 }
 
 /// Creates a temporary file that this process holds.
-fn temporary_in(folder: &Path) -> io::Result<(tempfile::NamedTempFile, Held)> {
+fn temporary_in(directory: &Path) -> io::Result<(tempfile::NamedTempFile, Held)> {
     // Absolute, since [`abandon`] may find another working directory.
-    let folder = std::path::absolute(folder)?;
+    let directory = std::path::absolute(directory)?;
     let mut builder = tempfile::Builder::new();
     builder.prefix(PREFIX);
     // Temporary files are private by default; what becomes of them is not.
@@ -227,7 +227,7 @@ fn temporary_in(folder: &Path) -> io::Result<(tempfile::NamedTempFile, Held)> {
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     loop {
         let mut ours = ours();
-        let file = builder.tempfile_in(&folder)?;
+        let file = builder.tempfile_in(&directory)?;
         ours.files.insert(file.path().to_owned());
         drop(ours);
         let held = Held(file.path().to_owned());
@@ -254,8 +254,8 @@ pub fn abandon() {
 mod tests {
     use super::*;
 
-    fn names(folder: &Path) -> Vec<String> {
-        let entries = fs::read_dir(folder).unwrap();
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).unwrap();
         let name = |e: io::Result<fs::DirEntry>| e.unwrap().file_name().into_string().unwrap();
         let mut names: Vec<String> = entries.map(name).collect();
         names.sort();
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn a_file_is_replaced_whole_or_not_at_all() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("new/folder/f");
+        let path = dir.path().join("new/directory/f");
         put(&path, b"one").unwrap();
         let fails = replace(&path, |out| {
             out.write_all(b"two")?;
@@ -279,14 +279,14 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"one");
         put(&path, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
-        let folder = path.parent().unwrap();
-        assert_eq!(names(folder), ["f"]);
+        let directory = path.parent().unwrap();
+        assert_eq!(names(directory), ["f"]);
         let mut file = NewFile::create(&path).unwrap();
         file.write_all(b"three").unwrap();
         let there = file.finish_new().unwrap_err();
         assert_eq!(there.kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(fs::read(&path).unwrap(), b"two");
-        assert_eq!(names(folder), ["f"]);
+        assert_eq!(names(directory), ["f"]);
         assert!(ours().files.iter().all(|f| !f.starts_with(dir.path())));
     }
 
@@ -320,7 +320,7 @@ mod tests {
         for name in [".pplx-dead01", ".pplx-fetch-dead02", ".other", "pplx-x"] {
             fs::write(at(name), b"").unwrap();
         }
-        fs::create_dir(at(".pplx-folder")).unwrap();
+        fs::create_dir(at(".pplx-directory")).unwrap();
         fs::write(at("precious"), b"").unwrap();
         std::os::unix::fs::symlink("precious", at(".pplx-link")).unwrap();
         // Another process's: locks are of open files, not of processes.
@@ -331,7 +331,7 @@ mod tests {
         let left = [
             ".other",
             ".pplx-alive1",
-            ".pplx-folder",
+            ".pplx-directory",
             ".pplx-link",
             "pplx-x",
             "precious",

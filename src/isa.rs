@@ -69,6 +69,7 @@ impl Isa {
         self.0
     }
 
+    /// As messages and benchmarks call it.
     pub fn name(self) -> &'static str {
         match self.0 {
             Level::Portable => "portable",

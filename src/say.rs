@@ -22,7 +22,7 @@ pub struct OutputError(#[from] io::Error);
 /// Prints a line on stderr. A reader that is gone or a disk that is full does not
 /// matter.
 pub fn message(text: impl std::fmt::Display) {
-    // A name that prints itself badly is no reason to stop, either.
+    // A name that prints itself badly is not a reason to stop, either.
     let mut line = String::new();
     let _ = write!(line, "{text}");
     let write = || at_once(&line);
@@ -46,7 +46,7 @@ pub fn has_bars() -> bool {
 }
 
 /// Lines at the foot of the terminal, until they are dropped; messages go above
-/// them. Nothing where stderr is no terminal.
+/// them. Nothing where stderr is not a terminal.
 pub struct Foot(u64);
 
 /// What stands at the foot: the lines of each [`Foot`], drawn as one.

@@ -1,13 +1,11 @@
 //! Models split into several files: every partition is the same model, and
 //! every part that does not fit is named.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 
+use crate::support::tiny::{Tiny, write_parts};
 use pplx::gguf::{Gguf, GgufError, Problem, Value, first_part};
 use proptest::prelude::*;
-use support::tiny::{Tiny, write_parts};
 
 /// llama's 30 tensors in three parts.
 fn thirds() -> Vec<Tiny> {

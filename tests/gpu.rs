@@ -1,7 +1,5 @@
-//! On real hardware: `cargo test --release --test gpu -- --ignored`. The models
+//! On real hardware: `cargo test --release --test engine gpu_ -- --ignored`. The models
 //! are those of `tests/support`.
-
-mod support;
 
 use std::sync::Arc;
 
@@ -15,7 +13,7 @@ use pplx::gguf::Gguf;
 use pplx::model::Model;
 use pplx::tokenizer::{Options, Tokenizer};
 
-use support::{GEMMA3, SMOLLM2, cpu, model, shared, skip};
+use crate::support::{GEMMA3, SMOLLM2, cpu, model, shared, skip};
 
 const N_CTX: usize = 512;
 
@@ -142,7 +140,11 @@ fn gpu_runs_are_the_same_bits() {
         for precision in [Precision::F32, Precision::F16, Precision::Bf16] {
             let score = || input.score(&input.cuda(precision), input.whole(CUDA), None);
             let (a, b) = (score(), score());
-            assert_eq!(support::bits(&a), support::bits(&b), "{file} {precision:?}");
+            assert_eq!(
+                crate::support::bits(&a),
+                crate::support::bits(&b),
+                "{file} {precision:?}"
+            );
             println!("{file} {precision:?}: PPL {:.4}", mean(&a).exp());
         }
     }

@@ -1,17 +1,15 @@
 //! Damaged model files: an error or a score, never a panic, whatever bytes of
 //! the header or the weights are wrong.
 
-mod support;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use crate::support::score_whole;
+use crate::support::tiny::{Random, Tiny};
 use pplx::backend::cpu::CpuModel;
 use pplx::eval::{Feed, Geometry, Limits, WindowPlan};
 use pplx::gguf::Gguf;
 use pplx::model::Model;
-use support::score_whole;
-use support::tiny::{Random, Tiny};
 
 /// A number below `n`: the same damage on every machine.
 fn below(random: &mut Random, n: usize) -> usize {
@@ -56,7 +54,7 @@ fn damage(name: &str, whole: &[u8], header: usize, seed: u64, rounds: usize) {
             Ok(good) => scored += usize::from(good),
             Err(_) => {
                 let path = std::env::temp_dir().join("pplx-damaged.gguf");
-                std::fs::write(&path, bytes).expect("the temp folder");
+                std::fs::write(&path, bytes).expect("the temp directory");
                 panic!("{name}: {} makes it panic", path.display());
             }
         }
@@ -83,10 +81,10 @@ fn damaged_models_never_panic() {
 fn damaged_models_of_the_suite_never_panic() {
     // The suite's vocabulary takes the first kilobytes; what decides is around it.
     const HEADER: usize = 24_000;
-    let Some(root) = support::shared("arch") else {
+    let Some(root) = crate::support::shared("arch") else {
         return;
     };
-    let files = std::fs::read_dir(root).expect("a folder");
+    let files = std::fs::read_dir(root).expect("a directory");
     let mut files: Vec<_> = files.map(|f| f.expect("a file").path()).collect();
     files.sort();
     for (seed, path) in files.iter().enumerate() {
@@ -103,7 +101,7 @@ fn damaged_relatives_never_panic() {
     // These have no vocabulary: metadata, the list of tensors, some weights.
     const HEADER: usize = 6000;
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/relatives");
-    let files = std::fs::read_dir(root).expect("a folder");
+    let files = std::fs::read_dir(root).expect("a directory");
     let mut files: Vec<_> = files.map(|f| f.expect("a file").path()).collect();
     files.sort();
     for (seed, path) in files.iter().enumerate() {

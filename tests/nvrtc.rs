@@ -1,17 +1,16 @@
 //! NVIDIA's own compiler on the kernels, which needs no GPU: what the stand-in's
 //! g++ lets pass, it may not.
 
-#[path = "support/skip.rs"]
-mod skip;
-
 use pplx::backend::cuda::{Arch, Library, compile_kernels, nvrtc_version};
+
+use crate::support::skip;
 
 /// False where there is no NVRTC: the test is skipped.
 fn nvrtc() -> bool {
     match Library::Nvrtc.load() {
         Ok(()) => true,
         Err(e) => {
-            skip::skip("nvrtc", e);
+            skip("nvrtc", e);
             false
         }
     }

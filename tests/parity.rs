@@ -1,15 +1,15 @@
 //! Against llama.cpp: per-token figures of its own, made as
 //! `../shared/reference/README.md` and `../shared/arch/README.md` say.
 
-mod support;
-
 use std::path::Path;
 
+use crate::support::{
+    GEMMA3, SMOLLM2, cpu, differences, ids, model, rows, score, shared, token_nlls,
+};
 use pplx::corpus::{DEFAULT_CHUNK, tokenize_file};
 use pplx::eval::{Geometry, Mode};
 use pplx::gguf::Gguf;
 use pplx::tokenizer::{Options, Tokenizer};
-use support::{GEMMA3, SMOLLM2, cpu, differences, ids, model, rows, score, shared, token_nlls};
 
 /// The suite's geometry: all targets of windows of 64.
 const SUITE: Geometry = Geometry {
@@ -108,7 +108,7 @@ fn a_skip_is_said_and_fails_where_it_is_asked_for() {
 #[test]
 fn the_suite_ends_with_the_number_of_skips() {
     let notes = "7\tshared\ta::x\tr\n7\tshared\ta::x\tr\n7\tgpu\tb::y\tr\n8\tgpu\tb::z\tr\nhalf";
-    let text = support::skip::summary(notes, 7);
+    let text = crate::support::skip::summary(notes, 7);
     assert!(text.starts_with("SKIPPED: 2 tests, "), "{text}");
     assert!(
         text.contains("\n  shared: 1 for want of llama.cpp's figures"),
@@ -118,7 +118,7 @@ fn the_suite_ends_with_the_number_of_skips() {
         text.contains("\n    b::y") && !text.contains("b::z"),
         "{text}"
     );
-    assert_eq!(support::skip::summary("", 7), "SKIPPED: no test");
+    assert_eq!(crate::support::skip::summary("", 7), "SKIPPED: no test");
 }
 
 /// The reference that is kept here: llama.cpp's ids of a text of this repository,

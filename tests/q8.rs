@@ -1,17 +1,15 @@
 //! Numerics q8: activations in 8 bits. What a product computes is tested beside the
 //! kernels; here are whole models.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::tiny::{self, BOS, Tiny};
+use crate::support::{SMOLLM2, bits, ids, model, score, shared};
 use pplx::backend::Numerics;
 use pplx::backend::cpu::{CpuModel, Isa};
 use pplx::eval::{Geometry, Mode, WindowScore};
 use pplx::gguf::BlockType;
 use pplx::model::Model;
-use support::tiny::{self, BOS, Tiny};
-use support::{SMOLLM2, bits, ids, model, score, shared};
 
 const GEOMETRY: Geometry = Geometry {
     n_ctx: 40,

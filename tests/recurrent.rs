@@ -1,16 +1,14 @@
 //! Layers with a state along the sequence: nothing may pass from one sequence to
 //! another, and the bits may not depend on how the work is shared.
 
-mod support;
-
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::support::{ids, shared};
 use pplx::backend::cpu::{CpuModel, Isa};
 use pplx::backend::{Interrupt, LayerWindowModel, Target};
 use pplx::gguf::{Array, Gguf, GgufWriter, Value};
 use pplx::model::{Model, ModelError};
-use support::{ids, shared};
 
 const CASES: [&str; 16] = [
     "mamba",

@@ -14,7 +14,7 @@ pub struct ControlArgs {
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     checkpoint_memory: u64,
 
-    /// Folder of that file, which never has a name there [default: the system's,
+    /// Directory of that file, which never has a name there [default: the system's,
     /// TMPDIR].
     #[arg(long, value_name = "DIR")]
     checkpoint_dir: Option<PathBuf>,
@@ -31,7 +31,7 @@ impl ControlArgs {
             if !dir.is_dir() {
                 let dir = dir.display();
                 return Err(Failure::usage(format!(
-                    "--checkpoint-dir {dir} is no folder"
+                    "--checkpoint-dir {dir} is not a directory"
                 )));
             }
             checkpoints.dir.clone_from(dir);

@@ -15,8 +15,8 @@ use crate::say;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "PPLX_CUDA_PATH names folders in which NVIDIA's libraries are looked for before \
-the system's own: a Python site-packages folder with NVIDIA's wheels will do.\n\
+    after_help = "PPLX_CUDA_PATH names directories in which NVIDIA's libraries are looked for before \
+the system's own: a Python site-packages directory with NVIDIA's wheels will do.\n\
 Exit codes: 0 runs on the CPU work (with --gpu, those on the GPU too); 1 they do not, and the \
 output says why."
 )]
@@ -79,17 +79,17 @@ fn cpu(out: &mut String) {
 
 /// Where downloads, token ids and hashes are kept.
 fn cache() -> String {
-    let Some(folder) = FetchOptions::from_env().cache_dir else {
+    let Some(directory) = FetchOptions::from_env().cache_dir else {
         return "cache    none: tokens and hashes are made anew each time\n".to_owned();
     };
     // It is made when it is first wanted.
-    let there = folder.ancestors().find(|p| p.exists());
+    let there = directory.ancestors().find(|p| p.exists());
     let tried = tempfile::tempfile_in(there.unwrap_or(Path::new(".")));
-    let folder = folder.display();
+    let directory = directory.display();
     match tried {
-        Ok(_) => format!("cache    {folder}\n"),
+        Ok(_) => format!("cache    {directory}\n"),
         Err(e) => format!(
-            "cache    {folder} cannot be written: tokens and hashes are made anew each time: {e}\n"
+            "cache    {directory} cannot be written: tokens and hashes are made anew each time: {e}\n"
         ),
     }
 }

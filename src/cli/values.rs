@@ -54,6 +54,6 @@ fn within(text: &str, least: usize, most: usize) -> Result<usize, String> {
         Ok(n) if n < least => Err(format!("must be at least {least}")),
         Ok(n) if n > most => Err(format!("must be at most {most}")),
         Ok(n) => Ok(n),
-        Err(_) => Err("is no whole number".to_owned()),
+        Err(_) => Err("is not a whole number".to_owned()),
     }
 }

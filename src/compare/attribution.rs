@@ -8,6 +8,7 @@ use crate::stats::Estimate;
 /// One change, by itself or with others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Effect {
+    /// What was changed, as a table calls it.
     pub name: String,
     /// Δ ln PPL against the run as it is, its error clustered by window.
     pub delta: Estimate,
@@ -30,11 +31,15 @@ pub struct Residual {
 /// The effects on one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attribution {
+    /// The run's key.
     pub key: String,
+    /// Windows that were scored.
     pub windows: usize,
+    /// Tokens that were scored in them.
     pub scored_tokens: usize,
     /// Another engine's NLLs, and how far they are from the run as it is.
     pub reference: Option<(PathBuf, Shift)>,
+    /// One change at a time, then all together.
     pub effects: Vec<Effect>,
     /// How far the run with all changes of the arithmetic moves when its inputs
     /// jitter; `None` if none was changed.

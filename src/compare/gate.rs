@@ -23,12 +23,15 @@ pub struct Gate {
 /// What a gate judges.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
+    /// `ln PPL_B − ln PPL_A`.
     pub delta_ln_ppl: f64,
     /// What `noise*K` is a multiple of, where that is known.
     pub noise_floor: Option<f64>,
+    /// The difference of the perplexities in percent of A.
     pub delta_pct: f64,
     /// Of the paired test.
     pub t: f64,
+    /// The p of the paired test, adjusted for the number of rows.
     pub adjusted_p: Option<f64>,
 }
 

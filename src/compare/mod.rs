@@ -2,6 +2,8 @@
 //!
 //! Works on what was read of tables and records, never on live objects.
 
+#![warn(missing_docs)]
+
 mod attribution;
 pub mod diff;
 mod gate;

@@ -14,6 +14,7 @@ pub enum NoiseFloor {
     Unknown(String),
     /// The same for every run, in nats.
     Fixed(f64),
+    /// What `pplx noise` measured, run by run.
     Calibrated(Calibration),
 }
 
@@ -57,13 +58,14 @@ impl NoiseFloor {
 /// How large `|Δ ln PPL|` may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MaxDelta {
+    /// So many nats.
     Nats(f64),
     /// So many noise floors.
     Noise(f64),
 }
 
 impl MaxDelta {
-    /// Says what is wrong with a bound that is no number of the right range.
+    /// Says what is wrong with a bound that is not a number of the right range.
     pub fn check(self) -> Result<(), String> {
         match self {
             MaxDelta::Nats(x) if x.is_finite() && x >= 0.0 => Ok(()),
@@ -88,7 +90,7 @@ impl FromStr for MaxDelta {
             None => number(text).map(MaxDelta::Nats),
         };
         let bound = bound.ok_or_else(|| {
-            format!("'{text}' is no bound: write a number of nats (0.001) or noise*3")
+            format!("'{text}' is not a bound: write a number of nats (0.001) or noise*3")
         })?;
         bound.check().map(|()| bound)
     }

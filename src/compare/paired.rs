@@ -123,10 +123,13 @@ pub fn paired(a: &[WindowRow], b: &[WindowRow]) -> Result<Paired, String> {
 /// A window that moved.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MovedWindow {
+    /// Its number, from 0.
     pub window: usize,
+    /// Scored targets in it.
     pub scored: usize,
     /// Mean NLL of its tokens in A and B, in nats.
     pub nll_a: f64,
+    /// Its mean NLL in B.
     pub nll_b: f64,
 }
 

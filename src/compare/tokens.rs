@@ -25,21 +25,28 @@ pub struct TokenComparison {
 /// A token that moved.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MovedToken {
+    /// The window that it is scored in.
     pub window: usize,
     /// Corpus index of the token.
     pub index: u64,
+    /// The token and the text around it.
     pub text: Excerpt,
+    /// Its score in A.
     pub a: MovedScore,
+    /// Its score in B.
     pub b: MovedScore,
 }
 
 /// The score of one side.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MovedScore {
+    /// In nats.
     pub nll: f32,
+    /// Entries of the vocabulary that are more likely.
     pub rank: u32,
     /// Text of the most likely token.
     pub top: String,
+    /// Probability of that token.
     pub top_p: f32,
 }
 
@@ -75,6 +82,7 @@ impl TokenComparison {
         })
     }
 
+    /// Tokens that were compared.
     pub fn n(&self) -> usize {
         self.delta_p.n
     }

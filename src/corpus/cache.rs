@@ -17,16 +17,16 @@ use crate::tokenizer::Tokenizer;
 
 const MAGIC: &[u8; 8] = b"pplxtok1";
 
-/// A folder of cached token streams.
+/// A directory of cached token streams.
 pub struct TokenCache {
     /// None: nothing is cached.
-    folder: Option<PathBuf>,
+    directory: Option<PathBuf>,
 }
 
 impl TokenCache {
-    /// The folder is created when the first entry is written.
-    pub fn new(folder: Option<PathBuf>) -> Self {
-        Self { folder }
+    /// The directory is created when the first entry is written.
+    pub fn new(directory: Option<PathBuf>) -> Self {
+        Self { directory }
     }
 
     /// [`tokenize_file`](super::tokenize_file), or its cached result, until
@@ -43,12 +43,12 @@ impl TokenCache {
         interrupt: &AtomicBool,
         forgetful: &mut dyn FnMut(io::Error),
     ) -> Result<CorpusTokens, CorpusError> {
-        let Some(folder) = &self.folder else {
+        let Some(directory) = &self.directory else {
             return tokenize_file_until(path, tokenizer, chunk_bytes, interrupt);
         };
         let (sha256, text_bytes) = hash_file(path, interrupt)?;
         let fingerprint = tokenizer.fingerprint();
-        let entry = folder.join(entry_name(&fingerprint, &sha256));
+        let entry = directory.join(entry_name(&fingerprint, &sha256));
         let header = header(&fingerprint, &sha256, text_bytes);
         if let Some(ids) = read_entry(&entry, &header, tokenizer) {
             return Ok(CorpusTokens {

@@ -6,6 +6,8 @@
 //! text whatever the chunk size. Where it allows no cut, reading goes on and the
 //! part grows, in the worst case to the whole file.
 
+#![warn(missing_docs)]
+
 mod cache;
 mod ids;
 
@@ -32,6 +34,7 @@ const BATCH_PARTS_A_THREAD: usize = 8;
 /// Why a corpus cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum CorpusError {
     #[error("{}: cannot be read: {error}", path.display())]
     Read { path: PathBuf, error: io::Error },

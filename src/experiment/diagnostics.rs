@@ -9,8 +9,11 @@ use std::sync::Arc;
 pub enum Location {
     /// In the experiment file; line and column count from 1.
     File {
+        /// The experiment file.
         path: Arc<PathBuf>,
+        /// From 1.
         line: usize,
+        /// From 1, in characters.
         column: usize,
     },
     /// In the experiment file as a whole: what is wrong is what is not there.
@@ -37,7 +40,9 @@ impl fmt::Display for Location {
 /// A setting with the place that a message about it should name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Located<T> {
+    /// The value.
     pub value: T,
+    /// Where it was written.
     pub at: Location,
 }
 
@@ -45,7 +50,9 @@ pub struct Located<T> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{at}: {message}")]
 pub struct Diagnostic {
+    /// Where the cause was written.
     pub at: Location,
+    /// What is wrong.
     pub message: String,
 }
 
@@ -69,6 +76,7 @@ impl Diagnostics {
 pub struct Collector(Vec<Diagnostic>);
 
 impl Collector {
+    /// Adds an error.
     pub fn push(&mut self, at: &Location, message: impl Into<String>) {
         self.0.push(Diagnostic {
             at: at.clone(),

@@ -3,9 +3,12 @@
 //! An [`Experiment`] is what was *asked for*; it has touched no model and no
 //! corpus. `plan` turns it into runs. `docs/experiments.md` documents every key.
 
+#![warn(missing_docs)]
+
 mod decode;
 mod diagnostics;
 mod layers;
+#[allow(missing_docs)] // Moves to the backends.
 mod placement;
 mod schema;
 #[cfg(test)]
@@ -31,16 +34,23 @@ pub struct Experiment {
     pub path: PathBuf,
     /// Names the result tables: `results/NAME.csv`.
     pub name: String,
+    /// For readers; may be empty.
     pub description: String,
+    /// The `[[models]]` tables.
     pub models: Vec<Located<ModelEntry>>,
     /// The corpora that the file describes (`[[corpora]]`), swept or not.
     pub corpora: Vec<Located<CorpusEntry>>,
+    /// The axes.
     pub sweep: Sweep,
     /// Bounds every run.
     pub limits: Limits,
+    /// Runs that are left out.
     pub excludes: Vec<Located<Exclude>>,
+    /// Tables of reference rows.
     pub reference_files: Vec<Located<String>>,
+    /// The bounds of `[gate]`.
     pub gate: Gate,
+    /// What `[noise]` asks for.
     pub noise: Noise,
     /// What `[kld]` compares runs with: a model's name, or a run's key.
     pub kld_base: Option<Located<String>>,
@@ -69,22 +79,29 @@ impl Default for Noise {
 pub struct Sweep {
     /// Names of `[[corpora]]`, paths, or globs.
     pub corpora: Vec<Located<String>>,
+    /// Context lengths.
     pub contexts: Vec<Located<Context>>,
+    /// Ways to walk a corpus.
     pub modes: Vec<Located<ModeSpec>>,
+    /// Which device computes which layers.
     pub placements: Vec<Located<PlacementRequest>>,
+    /// The arithmetic.
     pub numerics: Vec<Located<Numerics>>,
 }
 
 /// A context length, with bounds of its own where it has some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
+    /// Tokens of a window.
     pub n_ctx: usize,
+    /// Bounds for runs of this context.
     pub limits: Limits,
 }
 
 /// One `[[models]]` table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelEntry {
+    /// Which files.
     pub files: ModelFiles,
     /// The pre-tokenizer, for a file that names none.
     pub pre: Option<String>,
@@ -99,12 +116,15 @@ pub struct ModelEntry {
 pub enum ModelFiles {
     /// Every match is a model, named after its file.
     Glob(String),
+    /// One model.
     File {
         /// The file stem of `path` if not given.
         name: Option<String>,
+        /// Where it is, or is fetched to.
         path: String,
         /// Parts to be concatenated; empty if the file cannot be fetched.
         source: Vec<String>,
+        /// Its hash, if the experiment states one.
         sha256: Option<String>,
     },
 }
@@ -112,26 +132,37 @@ pub enum ModelFiles {
 /// One `[[corpora]]` table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CorpusEntry {
+    /// Part of the run keys.
     pub name: String,
+    /// Where it is, or is fetched to.
     pub path: String,
+    /// Parts to be concatenated; empty if it cannot be fetched.
     pub source: Vec<String>,
+    /// Its hash, if the experiment states one.
     pub sha256: Option<String>,
 }
 
 /// A way to walk a corpus, before a context length makes it a [`Geometry`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModeSpec {
+    /// Windows that begin `stride` after each other.
     SlidingWindow {
+        /// The context length if not given.
         stride: Option<usize>,
+        /// What llama-perplexity leaves out if not given.
         unscored_prefix: Option<usize>,
     },
+    /// Every token after the first is scored once.
     TeacherForced,
+    /// llama-perplexity's `--ppl-stride`.
     LlamaCppStrided {
+        /// Tokens from window to window.
         stride: usize,
     },
 }
 
 impl ModeSpec {
+    /// The geometry in a context of `n_ctx` tokens.
     pub fn geometry(self, n_ctx: usize) -> Geometry {
         match self {
             ModeSpec::SlidingWindow {
@@ -147,11 +178,17 @@ impl ModeSpec {
 /// One `[[exclude]]` table: a run that matches every given pattern is left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exclude {
+    /// Names of models.
     pub model: Option<Pattern>,
+    /// Names of corpora.
     pub corpus: Option<Pattern>,
+    /// Context lengths.
     pub context: Option<Pattern>,
+    /// Labels of modes, as in run keys.
     pub mode: Option<Pattern>,
+    /// Names of placements, as in run keys.
     pub placement: Option<Pattern>,
+    /// Names of numerics.
     pub numerics: Option<Pattern>,
 }
 

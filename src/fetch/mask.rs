@@ -80,7 +80,7 @@ fn mask_url(text: &str) -> String {
         Some(at) if !scheme.is_empty() || authority[..at].contains(':') => {
             (USERINFO, &rest[at + 1..])
         }
-        // A password with a '/', '?' or '#' in it is no part of a well-formed URL.
+        // A password with a '/', '?' or '#' in it is not part of a well-formed URL.
         None if !scheme.is_empty() && !is_host(authority) => match rest.rfind('@') {
             Some(at) => (USERINFO, &rest[at + 1..]),
             None => ("***", ""),

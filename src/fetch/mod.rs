@@ -1,14 +1,13 @@
 //! Brings models and corpora to where an experiment wants them, verified by
 //! sha256. Knows sources, hashes and files; nothing of experiments or models.
 //!
-//! What is fetched lies in a cache folder, named by its sha256, and is linked or
+//! What is fetched lies in a cache directory, named by its sha256, and is linked or
 //! copied from there. Nothing that the user owns is ever overwritten or removed.
+
+#![warn(missing_docs)]
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 mod background;
 mod error;
@@ -16,6 +15,7 @@ mod hash;
 mod http;
 mod hub;
 mod mask;
+mod options;
 mod progress;
 mod pypi;
 mod redirects;
@@ -26,10 +26,10 @@ mod store;
 pub use error::FetchError;
 pub use hash::{Stamp, sha256_file, sha256_of};
 pub use mask::{MaskedUrl, masked_source, masked_urls};
+pub use options::FetchOptions;
 pub use progress::{Quiet, TerminalProgress, TransferProgress};
 pub use source::{RepoKind, Source, is_meant_as_source, parse_source};
 
-use error::nameless;
 use hash::{Sha256Hex, VerifiedFiles};
 use store::{Store, UNHASHED, Workspace};
 
@@ -50,94 +50,12 @@ pub struct Artifact<'a> {
 /// How [`ensure`] satisfied a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
+    /// The file was at its path.
     AlreadyThere,
+    /// It was in the cache.
     FromCache,
+    /// It was downloaded.
     Downloaded,
-}
-
-#[derive(Clone, Debug)]
-pub struct FetchOptions {
-    /// None where no folder is known: then nothing is remembered, and nothing can
-    /// be downloaded.
-    pub cache_dir: Option<PathBuf>,
-    /// Attempts in a row that gain (almost) nothing before a download fails.
-    pub attempts: u32,
-    /// Pause before the second attempt; doubled for each one after it.
-    pub retry_delay: Duration,
-    /// How long a server may stay silent.
-    pub stall_timeout: Duration,
-    /// Raised to end hashing and downloads early, with [`FetchError::Interrupted`].
-    pub interrupt: Arc<AtomicBool>,
-    /// Trouble with the cache has been noted. Clones share it: once is enough.
-    noted: Arc<AtomicBool>,
-}
-
-impl FetchOptions {
-    /// Defaults, with everything kept under `cache_dir`.
-    pub fn new(cache_dir: impl Into<PathBuf>) -> Self {
-        Self {
-            cache_dir: Some(cache_dir.into()),
-            attempts: 5,
-            retry_delay: Duration::from_secs(1),
-            stall_timeout: Duration::from_secs(60),
-            interrupt: Arc::default(),
-            noted: Arc::default(),
-        }
-    }
-
-    /// Defaults, with the cache in `PPLX_CACHE`, else `$XDG_CACHE_HOME/pplx`,
-    /// else `~/.cache/pplx`; without one where none of them is known.
-    pub fn from_env() -> Self {
-        let var = |name| std::env::var_os(name).filter(|v| !v.is_empty());
-        // The XDG specification says that relative paths are to be ignored.
-        let xdg = || {
-            let xdg = var("XDG_CACHE_HOME").map(PathBuf::from);
-            xdg.filter(|p| p.is_absolute())
-        };
-        let home = || std::env::home_dir().filter(|p| !p.as_os_str().is_empty());
-        let user = || xdg().or_else(|| home().map(|h| h.join(".cache")));
-        let cache_dir = match var("PPLX_CACHE") {
-            Some(dir) => Some(PathBuf::from(dir)),
-            None => user().map(|dir| dir.join("pplx")),
-        };
-        Self {
-            cache_dir,
-            ..Self::new("")
-        }
-    }
-
-    /// Where hashes are remembered.
-    fn verified(&self) -> VerifiedFiles {
-        VerifiedFiles::new(self.cache_dir.as_ref().map(|dir| dir.join("verified.json")))
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.interrupt.load(Ordering::Relaxed)
-    }
-
-    /// # Errors
-    /// [`FetchError::Interrupted`] once the flag is raised.
-    fn check(&self) -> Result<(), FetchError> {
-        match self.is_interrupted() {
-            true => Err(FetchError::Interrupted),
-            false => Ok(()),
-        }
-    }
-
-    /// Notes that the cache cannot be written, the first time that it is called
-    /// for these options or a clone of them. Nothing but time is lost by it.
-    pub fn note_cache_trouble(&self, error: &io::Error, progress: &dyn TransferProgress) {
-        if self.noted.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let folder = self.cache_dir.clone().unwrap_or_default();
-        progress.note(&format!(
-            "note: the cache '{}' cannot be written ({}); files are hashed and tokenized \
-             without it, which takes longer",
-            folder.display(),
-            nameless(error)
-        ));
-    }
 }
 
 /// The sha256 of a file, remembered in the cache while the file stays the same.
@@ -164,7 +82,7 @@ pub fn remembered_sha256_with_stamp(
     progress: &dyn TransferProgress,
 ) -> Result<(String, Stamp), FetchError> {
     let label = format!("hash {}", path.display());
-    options.verified().sha256(path, &label, options, progress)
+    VerifiedFiles::of(options).sha256(path, &label, options, progress)
 }
 
 /// The sha256 of a model in one or several files: that of its file, or that of
@@ -217,7 +135,7 @@ fn fetch(
         .map(|s| parse_source(s))
         .collect::<Result<Vec<_>, _>>()?;
     let wanted = artifact.sha256.map(Sha256Hex::parse).transpose()?;
-    let verified = options.verified();
+    let verified = VerifiedFiles::of(options);
     let job = Job {
         artifact,
         wanted,

@@ -76,6 +76,7 @@ impl Current {
 }
 
 impl TerminalProgress {
+    /// Shows nothing until there is something to show.
     pub fn new() -> Self {
         Self::default()
     }

@@ -29,7 +29,7 @@ fn pip_download(
 ) -> Result<PathBuf, FetchError> {
     let no_pip = |e: io::Error| FetchError::NoPip { why: e.to_string() };
     let (wheels, temp) = (scratch.join("wheels"), scratch.join("tmp"));
-    std::fs::create_dir(&temp).map_err(|e| FetchError::io("create the folder", &temp, e))?;
+    std::fs::create_dir(&temp).map_err(|e| FetchError::io("create the directory", &temp, e))?;
     let child = Command::new("python3")
         .args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:"])
         .args([
@@ -112,13 +112,13 @@ fn drain(pipe: Option<impl Read>) -> Vec<u8> {
     bytes
 }
 
-fn files_in(folder: &Path) -> io::Result<impl Iterator<Item = PathBuf>> {
-    Ok(std::fs::read_dir(folder)?.flatten().map(|e| e.path()))
+fn files_in(directory: &Path) -> io::Result<impl Iterator<Item = PathBuf>> {
+    Ok(std::fs::read_dir(directory)?.flatten().map(|e| e.path()))
 }
 
-/// Bytes of all files below `folder`; those that vanish meanwhile count nothing.
-fn size_of_tree(folder: &Path) -> u64 {
-    let Ok(files) = files_in(folder) else {
+/// Bytes of all files below `directory`; those that vanish meanwhile count nothing.
+fn size_of_tree(directory: &Path) -> u64 {
+    let Ok(files) = files_in(directory) else {
         return 0;
     };
     files

@@ -52,7 +52,7 @@ impl Client {
         }
     }
 
-    /// The first response that is no redirect; `see` is shown the headers of each.
+    /// The first response that is not a redirect; `see` is shown the headers of each.
     /// An Authorization header goes to the first host only.
     pub fn get(
         &self,

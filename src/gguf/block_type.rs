@@ -7,6 +7,7 @@ macro_rules! block_types {
         /// A ggml element type. `id` is the number a GGUF file stores.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[allow(non_camel_case_types)]
+        #[allow(missing_docs, reason = "the names are ggml's")]
         pub enum BlockType { $($variant),* }
 
         impl BlockType {
@@ -80,7 +81,7 @@ block_types! {
 }
 
 impl BlockType {
-    /// Bytes that `elements` values take, or `None` where they are no whole
+    /// Bytes that `elements` values take, or `None` where they are not a whole
     /// number of blocks or the size overflows.
     pub fn bytes_for(self, elements: u64) -> Option<u64> {
         let block = self.block_elements() as u64;

@@ -6,7 +6,9 @@ use super::BlockType;
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {problem}", path.display())]
 pub struct GgufError {
+    /// The file.
     pub path: PathBuf,
+    /// What is wrong with it.
     #[source]
     pub problem: Problem,
 }
@@ -23,6 +25,7 @@ impl GgufError {
 /// One way in which a GGUF file can be malformed or unusable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum Problem {
     #[error("cannot be read: {0}")]
     Io(#[from] std::io::Error),

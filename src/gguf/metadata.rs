@@ -8,35 +8,60 @@ use super::error::{GgufError, Problem};
 /// A metadata value, in the type that the file stores.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
+    /// An unsigned byte.
     U8(u8),
+    /// A signed byte.
     I8(i8),
+    /// 16 bits, unsigned.
     U16(u16),
+    /// 16 bits, signed.
     I16(i16),
+    /// 32 bits, unsigned.
     U32(u32),
+    /// 32 bits, signed.
     I32(i32),
+    /// Single precision.
     F32(f32),
+    /// A byte that is 0 or 1.
     Bool(bool),
+    /// UTF-8.
     String(String),
+    /// Several values of one type.
     Array(Array),
+    /// 64 bits, unsigned.
     U64(u64),
+    /// 64 bits, signed.
     I64(i64),
+    /// Double precision.
     F64(f64),
 }
 
 /// A metadata array; all elements have one type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Array {
+    /// An unsigned byte..
     U8(Vec<u8>),
+    /// A signed byte..
     I8(Vec<i8>),
+    /// 16 bits, unsigned..
     U16(Vec<u16>),
+    /// 16 bits, signed..
     I16(Vec<i16>),
+    /// 32 bits, unsigned..
     U32(Vec<u32>),
+    /// 32 bits, signed..
     I32(Vec<i32>),
+    /// Single precision..
     F32(Vec<f32>),
+    /// A byte that is 0 or 1..
     Bool(Vec<bool>),
+    /// UTF-8..
     String(Vec<String>),
+    /// 64 bits, unsigned..
     U64(Vec<u64>),
+    /// 64 bits, signed..
     I64(Vec<i64>),
+    /// Double precision..
     F64(Vec<f64>),
 }
 
@@ -59,6 +84,7 @@ impl Array {
         }
     }
 
+    /// Whether it has no element.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -192,14 +218,17 @@ impl Metadata {
         &self.path
     }
 
+    /// All keys with their values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.entries.iter().map(|(k, v)| (k.as_str(), v))
     }
 
+    /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.index.get(key).map(|&i| &self.entries[i].1)
     }
 
+    /// Whether the file has a key.
     pub fn contains(&self, key: &str) -> bool {
         self.index.contains_key(key)
     }
@@ -230,6 +259,7 @@ impl Metadata {
         value.ok_or_else(|| GgufError::new(&self.path, Problem::MissingKey(key.to_owned())))
     }
 
+    /// A string.
     pub fn string(&self, key: &str) -> Result<Option<&str>, GgufError> {
         self.typed(key, "a string", |v| match v {
             Value::String(s) => Some(s.as_str()),
@@ -237,10 +267,12 @@ impl Metadata {
         })
     }
 
+    /// A string that must be there.
     pub fn require_string(&self, key: &str) -> Result<&str, GgufError> {
         self.required(key, self.string(key)?)
     }
 
+    /// A bool.
     pub fn bool(&self, key: &str) -> Result<Option<bool>, GgufError> {
         self.typed(key, "a bool", |v| match v {
             Value::Bool(b) => Some(*b),
@@ -253,6 +285,7 @@ impl Metadata {
         self.typed(key, "an unsigned integer", Value::to_u64)
     }
 
+    /// An integer that must be there.
     pub fn require_u64(&self, key: &str) -> Result<u64, GgufError> {
         self.required(key, self.u64(key)?)
     }
@@ -264,6 +297,7 @@ impl Metadata {
         })
     }
 
+    /// A float.
     pub fn f32(&self, key: &str) -> Result<Option<f32>, GgufError> {
         self.typed(key, "a float", |v| match *v {
             Value::F32(x) => Some(x),
@@ -272,10 +306,12 @@ impl Metadata {
         })
     }
 
+    /// A float that must be there.
     pub fn require_f32(&self, key: &str) -> Result<f32, GgufError> {
         self.required(key, self.f32(key)?)
     }
 
+    /// An array of strings.
     pub fn strings(&self, key: &str) -> Result<Option<&[String]>, GgufError> {
         self.typed(key, "an array of strings", |v| match v {
             Value::Array(Array::String(s)) => Some(s.as_slice()),
@@ -283,6 +319,7 @@ impl Metadata {
         })
     }
 
+    /// An array of strings that must be there.
     pub fn require_strings(&self, key: &str) -> Result<&[String], GgufError> {
         self.required(key, self.strings(key)?)
     }

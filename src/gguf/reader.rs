@@ -185,6 +185,7 @@ impl Gguf {
         })
     }
 
+    /// The key-value part, of the first file where there are several.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
@@ -194,6 +195,7 @@ impl Gguf {
         &self.tensors
     }
 
+    /// A tensor by its name.
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
         self.index.get(name).map(|&i| &self.tensors[i])
     }

@@ -7,13 +7,16 @@ use super::block_type::BlockType;
 /// Where a tensor lies and what it holds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorInfo {
+    /// The tensor's name, such as `blk.0.attn_q.weight`.
     pub name: String,
     /// ggml order: `dims[0]` is the contiguous one (a matrix that maps `n_in`
     /// to `n_out` values has the dims `[n_in, n_out]`).
     pub dims: Vec<u64>,
+    /// How its values are stored.
     pub ty: BlockType,
     /// Byte offset from the start of its file.
     pub offset: usize,
+    /// Bytes of all its blocks.
     pub n_bytes: usize,
     /// Which of [`Gguf::paths`] is its file.
     pub part: usize,

@@ -27,6 +27,7 @@ impl GgufWriter {
         w
     }
 
+    /// Adds a key.
     pub fn meta(&mut self, key: &str, value: Value) -> &mut Self {
         self.pairs.push((key.to_owned(), value));
         self
@@ -39,11 +40,13 @@ impl GgufWriter {
         self
     }
 
+    /// Adds a tensor of F32 values.
     pub fn f32_tensor(&mut self, name: &str, dims: &[u64], data: &[f32]) -> &mut Self {
         let bytes = data.iter().flat_map(|x| x.to_le_bytes()).collect();
         self.tensor(name, dims, BlockType::F32, bytes)
     }
 
+    /// The file as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = b"GGUF".to_vec();
         out.extend(3u32.to_le_bytes());
@@ -71,6 +74,7 @@ impl GgufWriter {
         out
     }
 
+    /// Writes the file.
     pub fn write(&self, path: impl AsRef<Path>) -> io::Result<()> {
         std::fs::write(path, self.to_bytes())
     }

@@ -3,6 +3,7 @@ use crate::gguf::{BlockType, GgufError};
 /// Why a model file cannot be scored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum ModelError {
     #[error(transparent)]
     Gguf(#[from] GgufError),

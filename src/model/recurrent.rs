@@ -3,6 +3,11 @@
 //!
 //! `⊙` multiplies element by element; `x[t]` is a row, `x[−1]` and before are zero.
 
+#![allow(
+    missing_docs,
+    reason = "the formula of each type says what its fields are"
+)]
+
 use super::{Linear, Norm, Vector};
 
 /// A causal convolution of each channel along the positions:

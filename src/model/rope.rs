@@ -26,6 +26,7 @@ pub enum RopePairs {
 /// and `step` times smaller for each next; it grows by `magnitude`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
+    /// Which elements rotate together.
     pub pairs: RopePairs,
     step: f32,
     bends: Vec<Bend>,

@@ -15,8 +15,11 @@ use crate::quant;
 pub struct Matrix {
     /// Name of the tensor in the file.
     pub tensor: String,
+    /// How its values are stored.
     pub ty: BlockType,
+    /// Values of a row that it maps.
     pub n_in: usize,
+    /// Values that it maps it to.
     pub n_out: usize,
     first: usize,
     run: usize,
@@ -101,7 +104,9 @@ impl<'a> Rows<'a> {
 /// A small tensor, decoded: norm weights, biases, factors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vector {
+    /// Name of its tensor.
     pub tensor: String,
+    /// Decoded.
     pub values: Vec<f32>,
 }
 

@@ -13,8 +13,8 @@ use crate::experiment::{
 };
 use crate::gguf::first_part;
 
-/// Resolves paths against the working folder first, then against the folder
-/// that holds the experiment's folder (`PROJECT/experiments/x.toml`).
+/// Resolves paths against the working directory first, then against the directory
+/// that holds the experiment's directory (`PROJECT/experiments/x.toml`).
 pub(super) struct Paths {
     project: Option<PathBuf>,
 }
@@ -45,7 +45,7 @@ impl Paths {
     /// The files that a glob matches, sorted.
     ///
     /// # Errors
-    /// A pattern that is none, or a folder that cannot be read.
+    /// A pattern that is none, or a directory that cannot be read.
     fn glob(&self, pattern: &str) -> Result<Vec<PathBuf>, String> {
         let here = files_matching(pattern)?;
         match &self.project {
@@ -58,9 +58,9 @@ impl Paths {
     }
 }
 
-/// The files that a pattern matches; folders are left out.
+/// The files that a pattern matches; directories are left out.
 fn files_matching(pattern: &str) -> Result<Vec<PathBuf>, String> {
-    let paths = glob::glob(pattern).map_err(|e| format!("'{pattern}' is no glob: {}", e.msg))?;
+    let paths = glob::glob(pattern).map_err(|e| format!("'{pattern}' is not a glob: {}", e.msg))?;
     let mut files = Vec::new();
     for path in paths {
         let path = path.map_err(|e| format!("'{pattern}': {e}"))?;
@@ -72,7 +72,7 @@ fn files_matching(pattern: &str) -> Result<Vec<PathBuf>, String> {
             files.push(path);
         } else if !kind.is_dir() {
             let path = path.display();
-            return Err(format!("'{pattern}' matches {path}, which is no file"));
+            return Err(format!("'{pattern}' matches {path}, which is not a file"));
         }
     }
     match unnamable(pattern) {
@@ -85,7 +85,7 @@ fn files_matching(pattern: &str) -> Result<Vec<PathBuf>, String> {
     }
 }
 
-/// A file or folder that a pattern would match if its name were UTF-8: `glob` leaves
+/// A file or directory that a pattern would match if its name were UTF-8: `glob` leaves
 /// such names out without a word.
 fn unnamable(pattern: &str) -> Option<PathBuf> {
     let parts: Vec<&str> = pattern.split('/').collect();
@@ -93,30 +93,30 @@ fn unnamable(pattern: &str) -> Option<PathBuf> {
     let globs = (0..parts.len()).filter(|&i| is_glob(parts[i]));
     globs.into_iter().find_map(|i| {
         let (last, any_folder) = (i + 1 == parts.len(), parts[i] == "**");
-        let folders = folders(&parts[..i + usize::from(any_folder)]);
+        let directories = directories(&parts[..i + usize::from(any_folder)]);
         let named = Pattern::new(parts[i]).ok()?;
-        let entries = folders.into_iter().filter_map(|f| f.read_dir().ok());
+        let entries = directories.into_iter().filter_map(|f| f.read_dir().ok());
         let mut paths = entries.flatten().flatten().map(|entry| entry.path());
         paths.find(|path| {
             let name = path.file_name().unwrap_or_default();
             let matches = any_folder || named.matches(&name.to_string_lossy());
-            // What comes before the last part is a folder, and the last is a file.
+            // What comes before the last part is a directory, and the last is a file.
             name.to_str().is_none() && matches && (last != path.is_dir())
         })
     })
 }
 
-/// The folders that the first parts of a pattern match.
-fn folders(parts: &[&str]) -> Vec<PathBuf> {
+/// The directories that the first parts of a pattern match.
+fn directories(parts: &[&str]) -> Vec<PathBuf> {
     let Some((last, before)) = parts.split_last() else {
         return vec![PathBuf::from(".")];
     };
     if parts == [""] {
         return vec![PathBuf::from("/")];
     }
-    // `a/**` stands for the folder `a` too.
+    // `a/**` stands for the directory `a` too.
     let mut found = match *last {
-        "**" => folders(before),
+        "**" => directories(before),
         _ => Vec::new(),
     };
     if let Ok(paths) = glob::glob(&parts.join("/")) {
@@ -161,7 +161,7 @@ impl Names {
     }
 }
 
-/// Reports a file that is missing and cannot be fetched, or is no file.
+/// Reports a file that is missing and cannot be fetched, or is not a file.
 fn check_file(path: &Path, source: &[String], at: &Location, errors: &mut Collector) {
     if path.exists() {
         if !path.is_file() {
@@ -348,7 +348,7 @@ fn swept(
         };
         errors.push(
             at,
-            format!("'{text}' is no file and no name of a [[corpora]] table{hint}"),
+            format!("'{text}' is neither a file nor the name of a [[corpora]] table{hint}"),
         );
         return Vec::new();
     };

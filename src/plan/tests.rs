@@ -14,8 +14,8 @@ fn pace(threads: usize) -> Pace {
     Pace { threads, part: 1.0 }
 }
 
-/// A project folder with `experiments/x.toml`, models and corpora. Paths in the
-/// experiment resolve against it, since the tests' working folder lacks them.
+/// A project directory with `experiments/x.toml`, models and corpora. Paths in the
+/// experiment resolve against it, since the tests' working directory lacks them.
 struct Project {
     dir: tempfile::TempDir,
 }
@@ -23,8 +23,8 @@ struct Project {
 impl Project {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        for folder in ["experiments", "m", "c"] {
-            std::fs::create_dir(dir.path().join(folder)).unwrap();
+        for directory in ["experiments", "m", "c"] {
+            std::fs::create_dir(dir.path().join(directory)).unwrap();
         }
         let project = Self { dir };
         project.model("m/a.gguf", 2048);
@@ -114,10 +114,10 @@ fn a_glob_leaves_no_file_out_in_silence() {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
     let project = Project::new();
-    let strange = |folder: &str, name: &[u8]| {
-        let folder = project.path().join(folder);
-        std::fs::create_dir_all(&folder).unwrap();
-        folder.join(OsStr::from_bytes(name))
+    let strange = |directory: &str, name: &[u8]| {
+        let directory = project.path().join(directory);
+        std::fs::create_dir_all(&directory).unwrap();
+        directory.join(OsStr::from_bytes(name))
     };
     let text = |glob: &str| MINIMAL.replace("c/t.txt", glob);
 
@@ -137,16 +137,16 @@ fn a_glob_leaves_no_file_out_in_silence() {
     }
     std::fs::remove_file(&same).unwrap();
 
-    // A folder on the way, a link to nothing.
-    let folder = strange("c/deep", b"d\xfe");
-    std::fs::create_dir(&folder).unwrap();
+    // A directory on the way, a link to nothing.
+    let directory = strange("c/deep", b"d\xfe");
+    std::fs::create_dir(&directory).unwrap();
     assert_eq!(project.keys(&text("c/*.txt")).len(), 1);
     let error = project.error(&text("c/**/*.txt"));
     assert!(
         error.contains("d\\xfe\", whose name is not UTF-8"),
         "{error}"
     );
-    std::fs::remove_dir(&folder).unwrap();
+    std::fs::remove_dir(&directory).unwrap();
     let link = project.path().join("c/link.txt");
     std::os::unix::fs::symlink("nowhere", &link).unwrap();
     let error = project.error(&text("c/*.txt"));
@@ -155,7 +155,7 @@ fn a_glob_leaves_no_file_out_in_silence() {
         "{error}"
     );
     std::fs::remove_file(&link).unwrap();
-    std::fs::create_dir(project.path().join("c/folder.txt")).unwrap();
+    std::fs::create_dir(project.path().join("c/directory.txt")).unwrap();
     assert_eq!(project.keys(&text("c/*.txt")).len(), 1);
 }
 
@@ -307,7 +307,7 @@ fn refusals() {
         (
             "c/t.txt",
             "c/none.txt",
-            "3:12: 'c/none.txt' is no file and no name of a [[corpora]] table",
+            "3:12: 'c/none.txt' is neither a file nor the name of a [[corpora]] table",
         ),
         ("c/t.txt", "c/*.md", "3:12: glob 'c/*.md' matches no file"),
         ("c/t.txt", "c", "3:12: 'c' is not a file"),
@@ -522,8 +522,8 @@ fn shipped_experiments() {
         ),
     ] {
         let project = Project::new();
-        for folder in ["corpora", "experiments/references"] {
-            std::fs::create_dir(project.path().join(folder)).unwrap();
+        for directory in ["corpora", "experiments/references"] {
+            std::fs::create_dir(project.path().join(directory)).unwrap();
         }
         project.file("corpora/on-measuring.txt", 30_000);
         project.file("experiments/references/llama.cpp.csv", 1);

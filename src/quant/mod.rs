@@ -7,6 +7,8 @@
 //! rounds or a long body; a short one is unrolled first. `benches/dequant.rs`
 //! shows it. What it stores of an element is the caller's choice: see [`Element`].
 
+#![warn(missing_docs)]
+
 mod grids;
 mod integers;
 mod iq;
@@ -26,6 +28,7 @@ pub use integers::{IntegerLayout, Minimum, Scale, decode_integers};
 
 /// Why blocks could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum QuantError {
     #[error("block type {0} cannot be decoded; supported are {list}", list = supported_names())]
     Unsupported(BlockType),
@@ -184,9 +187,9 @@ fn pairs<'a, E, const BYTES: usize, const ELEMENTS: usize>(
 
 /// Converts f16 through `half`'s slice conversion (F16C where present).
 fn f16s(bytes: &[u8], out: &mut [f32]) {
-    const RUN: usize = 256;
-    let mut run = [half::f16::ZERO; RUN];
-    for (xs, bytes) in out.chunks_mut(RUN).zip(bytes.chunks(2 * RUN)) {
+    const CHUNK: usize = 256;
+    let mut run = [half::f16::ZERO; CHUNK];
+    for (xs, bytes) in out.chunks_mut(CHUNK).zip(bytes.chunks(2 * CHUNK)) {
         for (h, b) in run.iter_mut().zip(bytes.as_chunks().0) {
             *h = half::f16::from_le_bytes(*b);
         }

@@ -4,6 +4,8 @@
 //! corpus with the same model file. Anything less is said in the run's note and
 //! never compared.
 
+#![warn(missing_docs)]
+
 mod tokens;
 
 use std::path::Path;
@@ -66,18 +68,27 @@ impl Columns for Record {
 pub struct ReferenceRow {
     /// Engine, build and backend, e.g. `llama.cpp b6700 cpu`.
     pub engine: String,
+    /// Name of the model, as the experiment has it.
     pub model: String,
+    /// The model file's hash; empty if not stated.
     pub model_sha256: String,
+    /// Name of the corpus.
     pub corpus: String,
+    /// The corpus's hash; empty if not stated.
     pub corpus_sha256: String,
     /// llama-perplexity's default geometry where the file does not say.
     pub geometry: Geometry,
+    /// Windows that were scored, if stated.
     pub windows: usize,
+    /// Tokens that were scored, if stated.
     pub scored_tokens: usize,
+    /// Perplexity.
     pub ppl: f64,
+    /// Its standard error, if stated.
     pub ppl_err: Option<f64>,
     /// Whether BOS replaced the first token of each window, if the file says.
     pub bos: Option<bool>,
+    /// What a reader should know of it; may be empty.
     pub note: String,
 }
 
@@ -243,6 +254,7 @@ impl References {
         Ok(References { rows })
     }
 
+    /// All rows, in the order of their files.
     pub fn rows(&self) -> &[ReferenceRow] {
         &self.rows
     }

@@ -61,6 +61,7 @@ impl TokenReference {
         })
     }
 
+    /// The file that was read.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -70,6 +71,7 @@ impl TokenReference {
         self.rows.len()
     }
 
+    /// Whether it has no token.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }

@@ -1,6 +1,8 @@
 //! Text and Markdown for people, of tables and of what compares them. Who calls for it
 //! prints it.
 
+#![warn(missing_docs)]
+
 mod attribution;
 mod diff;
 pub mod kld;
@@ -62,7 +64,7 @@ pub fn table<'a>(rows: impl IntoIterator<Item = &'a ResultRow>) -> String {
     out
 }
 
-/// The text on one line, which line breaks would tear. What is no visible
+/// The text on one line, which line breaks would tear. What is not a visible
 /// character, and could make a terminal or a page show something else than is
 /// there, is escaped: control characters and those that set the direction of text.
 pub(crate) fn one_line(text: &str) -> String {

@@ -5,7 +5,7 @@ use std::ops::Range;
 /// Ticks that an axis has about.
 const TICKS: f64 = 5.0;
 
-/// An axis.
+/// An axis: its range, ticks and label.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
     title: String,

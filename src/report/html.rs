@@ -15,7 +15,7 @@ use crate::results::{Figures, Outcome, ResultRow};
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 impl Report {
-    /// The page.
+    /// The report as one page of HTML.
     ///
     /// # Errors
     /// A figure that plotters cannot draw.

@@ -11,6 +11,7 @@ use crate::results::{Outcome, ResultRow};
 const OPEN_ROWS: usize = 20;
 
 impl Report {
+    /// The report as Markdown for a pull request.
     pub fn to_markdown(&self) -> String {
         let mut out = "## Perplexity report\n".to_owned();
         if let Some(base) = &self.base {

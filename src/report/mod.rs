@@ -5,6 +5,8 @@
 //! figures; `html` and `markdown` put the words around them. The same tables give
 //! the same bytes.
 
+#![warn(missing_docs)]
+
 mod axis;
 mod charts;
 mod divergence;
@@ -26,8 +28,10 @@ pub use plot::PlotError;
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
+    /// A table that cannot be read.
     #[error(transparent)]
     Results(#[from] ResultsError),
+    /// A figure that cannot be drawn.
     #[error("cannot draw a figure: {0}")]
     Plot(#[from] PlotError),
 }

@@ -101,7 +101,7 @@ pub enum Mark {
     },
 }
 
-/// A chart.
+/// A chart: axes and the marks within them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// Width and height in CSS pixels.

@@ -12,6 +12,7 @@ use crate::files;
 
 /// Why a CSV file could not be read or written.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum CsvError {
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
@@ -501,7 +502,7 @@ where
 }
 
 /// Replaces the file at `path` at once: a reader, or a crash, sees the old file
-/// or the new one. Folders are created.
+/// or the new one. Directories are created.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), CsvError> {
     files::replace(path, |out| out.write_all(bytes)).map_err(|source| CsvError::Write {
         path: path.to_owned(),

@@ -17,12 +17,17 @@ pub struct Sampling {
 /// Every figure has its error, which takes tokens as independent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KldFigures {
+    /// Perplexity of the model, `PPL(Q)`.
     pub ppl: Estimate,
+    /// Perplexity of the base.
     pub ppl_base: Estimate,
     /// Pearson's correlation of the NLLs; `None` where one does not vary.
     pub correlation: Option<f64>,
+    /// `ln(PPL(Q) / PPL(base))`.
     pub ln_ratio: Estimate,
+    /// `PPL(Q) / PPL(base)`.
     pub ratio: Estimate,
+    /// `PPL(Q) − PPL(base)`.
     pub difference: Estimate,
     /// Nats.
     pub kld: Summary,
@@ -37,6 +42,7 @@ pub struct KldFigures {
 
 /// Why a comparison has no figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum NoKldFigures {
     #[error("one scored token is too few for a comparison")]
     TooFew,

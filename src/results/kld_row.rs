@@ -13,20 +13,26 @@ pub struct KldRow {
     pub key: String,
     /// The base's key.
     pub base: String,
+    /// What measured it.
     pub engine: String,
+    /// The model file's hash.
     pub model_sha256: String,
+    /// The hash of the base's file.
     pub base_sha256: String,
     /// SHA-256 of the id stream that both read.
     pub tokens_sha256: String,
+    /// The figures, or why there are none.
     pub outcome: KldOutcome,
 }
 
 /// How a comparison ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KldOutcome {
+    /// It was compared.
     Ok(Box<KldSummary>),
     /// A short reason.
     Failed(String),
+    /// It has not been compared yet.
     NotRun,
 }
 
@@ -36,9 +42,10 @@ macro_rules! summary {
         /// The figures of a finished comparison; `docs/results.md` explains each.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub struct KldSummary {
-            $(pub $column: f64,)*
+            $(#[allow(missing_docs)] pub $column: f64,)*
             /// `None` where the NLLs of one side do not vary.
             pub correlation: Option<f64>,
+            /// Tokens that were compared.
             pub scored_tokens: usize,
         }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 /// Why a table cannot be written to now.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum LockError {
     #[error(
         "{} is being written by another pplx{holder}; --wait waits for it, another --results \

@@ -6,28 +6,37 @@ use crate::eval::{Cluster, Geometry, Moments, clustered_mean};
 /// failed early or has not begun, is empty; numbers are `None`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Provenance {
+    /// Name of the model, as the experiment has it.
     pub model: String,
+    /// The model file's hash.
     pub model_sha256: String,
     /// The block type that holds most of the weights.
     pub model_type: String,
+    /// `general.architecture` of the file.
     pub architecture: String,
+    /// Name of the corpus.
     pub corpus: String,
+    /// Its hash.
     pub corpus_sha256: String,
     /// Token ids of the whole corpus, before any limit.
     pub tokens: Option<usize>,
     /// SHA-256 of the id stream.
     pub tokens_sha256: String,
+    /// Context length and mode.
     pub geometry: Geometry,
     /// Whether BOS replaces the first token of each window.
     pub bos: Option<bool>,
     /// Whether special tokens in the corpus were parsed.
     pub parse_special: bool,
+    /// Windows that were scored.
     pub windows: Option<usize>,
+    /// Tokens that were scored.
     pub scored_tokens: Option<usize>,
     /// As the experiment asks for it.
     pub placement: String,
     /// As it was resolved, e.g. `cpu[0,30)`.
     pub layer_placement: String,
+    /// The arithmetic, by name.
     pub numerics: String,
     /// Name and version, e.g. `pplx 0.1.0`.
     pub engine: String,
@@ -38,7 +47,9 @@ pub struct Provenance {
 pub struct ResultRow {
     /// Identifies the run in its experiment; rows are joined and sorted by it.
     pub key: String,
+    /// What was measured.
     pub provenance: Provenance,
+    /// The figures, or why there are none.
     pub outcome: Outcome,
     /// What a reader must know of the reference: why a row that nearly matches was
     /// not compared, or which of several was. Empty if nothing.
@@ -50,14 +61,17 @@ pub struct ResultRow {
 /// How a run ended. Only a run that ended well has numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
+    /// It has figures.
     Ok(Figures),
     /// A short reason.
     Failed(String),
+    /// It has not been measured yet.
     NotRun,
 }
 
 /// Why scores make no figures.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum NoFigures {
     #[error("nothing was scored")]
     Empty,
@@ -82,6 +96,7 @@ pub struct Figures {
     pub ppl_err_clustered: Option<f64>,
     /// `Σ nll / (ln 2 · bytes of the scored targets)`; `None` if they have no bytes.
     pub bits_per_byte: Option<f64>,
+    /// The figure of another engine, where one belongs to the run.
     pub reference: Option<Comparison>,
 }
 
@@ -138,7 +153,9 @@ impl Figures {
 pub struct Comparison {
     /// Engine, build and backend of the reference.
     pub engine: String,
+    /// The reference's perplexity.
     pub ppl: f64,
+    /// Its standard error, if stated.
     pub err: Option<f64>,
     /// `ppl − ref`
     pub delta: f64,
@@ -149,6 +166,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
+    /// Compares figures with a reference.
     pub fn new(figures: &Figures, engine: String, ppl: f64, err: Option<f64>) -> Self {
         let delta = figures.ppl - ppl;
         Comparison {
@@ -195,12 +213,15 @@ impl WindowRow {
 /// What a run took. Not comparable between machines and not committed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimingRow {
+    /// Seconds from its start to its end.
     pub wall_s: f64,
     /// Evaluated tokens (unscored prefixes included) a second.
     pub tokens_per_s: f64,
     /// Peak resident memory of the process; `None` where it cannot be told.
     pub peak_rss_mib: Option<f64>,
+    /// Threads of the CPU.
     pub threads: usize,
+    /// Name of the machine.
     pub host: String,
     /// RFC 3339.
     pub started_at: String,
@@ -226,6 +247,7 @@ impl TimingRow {
 }
 
 impl ResultRow {
+    /// The figures of a run that has some.
     pub fn figures(&self) -> Option<&Figures> {
         match &self.outcome {
             Outcome::Ok(f) => Some(f),

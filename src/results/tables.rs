@@ -19,13 +19,14 @@ type Windows = BTreeMap<String, Vec<WindowRow>>;
 
 /// Why result tables could not be read, extended or written.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum ResultsError {
     #[error(transparent)]
     Csv(#[from] CsvError),
     #[error(transparent)]
     Record(#[from] RecordError),
     #[error(
-        "{note}; writing the table would lose them: use the newer pplx, or another results folder"
+        "{note}; writing the table would lose them: use the newer pplx, or another results directory"
     )]
     Newer { note: String },
     #[error("the result of run '{key}' cannot be recorded: {problem}")]
@@ -70,6 +71,7 @@ pub struct TablePaths {
 }
 
 impl TablePaths {
+    /// The files of a table in a directory.
     pub fn new(dir: &Path, name: &str) -> Self {
         Self::beside(&dir.join(format!("{name}.csv")))
     }
@@ -103,8 +105,8 @@ impl TablePaths {
 
 fn lock(table: &Path, extension: &str) -> PathBuf {
     let name = table.with_extension(extension);
-    let folder = table.with_file_name(".records");
-    folder.join(name.file_name().unwrap_or_default())
+    let directory = table.with_file_name(".records");
+    directory.join(name.file_name().unwrap_or_default())
 }
 
 /// The results of one experiment, kept in step with its files. Rows are sorted
@@ -377,6 +379,7 @@ impl Tables {
         self.rows.values_mut().for_each(f);
     }
 
+    /// The row of a run.
     pub fn get(&self, key: &str) -> Option<&ResultRow> {
         self.rows.get(key)
     }
@@ -410,6 +413,7 @@ impl Tables {
         self.kld.values()
     }
 
+    /// Where it was read, and is written.
     pub fn paths(&self) -> &TablePaths {
         &self.paths
     }

@@ -18,6 +18,7 @@ pub struct Moments {
 }
 
 impl Moments {
+    /// Adds a value.
     pub fn push(&mut self, x: f64) {
         self.n += 1;
         let d = x - self.mean;

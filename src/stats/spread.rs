@@ -7,7 +7,9 @@ use super::mean::Moments;
 /// where one value is too few to tell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
+    /// The estimate.
     pub value: f64,
+    /// Its standard error; `None` where one cannot be told.
     pub se: Option<f64>,
 }
 
@@ -75,8 +77,11 @@ pub const PERCENTILES: [(&str, f64); 13] = [
 /// How values are distributed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
+    /// Values.
     pub n: usize,
+    /// Their mean.
     pub mean: Estimate,
+    /// Their root mean square.
     pub rms: Estimate,
     /// In the order of [`PERCENTILES`].
     pub percentiles: [f64; PERCENTILES.len()],

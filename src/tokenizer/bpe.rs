@@ -2,7 +2,7 @@
 //! pieces are spelled in the vocabulary's alphabet and merged by `tokenizers`.
 //!
 //! llama.cpp merges strings, `tokenizers` merges ids. So that both see the same
-//! merges, parts of merges that are no tokens get ids behind the vocabulary;
+//! merges, parts of merges that are not tokens get ids behind the vocabulary;
 //! where one is left over at the end, llama.cpp falls back to its bytes.
 
 use std::borrow::Cow;

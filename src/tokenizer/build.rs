@@ -4,8 +4,28 @@
 use super::cut::ModelCut;
 use super::table::{self, Bos, Definition};
 use super::vocab::Vocab;
-use super::{Model, Options, TokenizerError, bpe, rwkv, spm, unigram};
+use super::{TokenizerError, bpe, rwkv, spm, unigram};
 use crate::gguf::Metadata;
+
+/// What the user decides about a tokenizer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Options {
+    /// Control tokens written out in the text are tokens; otherwise, as in
+    /// llama-perplexity, they are plain text.
+    pub parse_special: bool,
+    /// The pre-tokenizer, for a file that does not name its own.
+    pub pre: Option<String>,
+    /// Overrides the metadata's answer to whether BOS begins a text.
+    pub add_bos: Option<bool>,
+}
+
+/// The model of a vocabulary.
+pub(super) enum Model {
+    Bpe(Box<bpe::Bpe>),
+    Spm(Box<spm::SpmBpe>),
+    Unigram(Box<unigram::Unigram>),
+    Rwkv(rwkv::Rwkv),
+}
 
 /// What a vocabulary makes, special tokens aside.
 pub(super) struct Built {

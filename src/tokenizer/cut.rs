@@ -74,9 +74,9 @@ impl BytePairs {
 pub(super) enum ModelCut {
     /// Before a space that follows a character of this class.
     BeforeSpace(CharClass),
-    /// Between characters that are no pair of the vocabulary.
+    /// Between characters that are not a pair of the vocabulary.
     BetweenPairs(Arc<Pairs>),
-    /// Between characters whose bytes at the cut are no pair of the vocabulary.
+    /// Between characters whose bytes at the cut are not a pair of the vocabulary.
     BetweenBytePairs(BytePairs),
     Unigram(Box<UnigramCut>),
 }

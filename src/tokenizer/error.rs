@@ -5,6 +5,7 @@ use crate::gguf::GgufError;
 /// Why a vocabulary cannot be used, or a text cannot be tokenized with it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum TokenizerError {
     #[error(transparent)]
     Gguf(#[from] GgufError),

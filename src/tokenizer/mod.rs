@@ -7,6 +7,8 @@
 //! changing its tokens. What llama.cpp would guess (a missing or unknown
 //! pre-tokenizer) is an error here.
 
+#![warn(missing_docs)]
+
 mod bpe;
 mod build;
 mod charsmap;
@@ -24,7 +26,8 @@ mod vocab;
 use sha2::{Digest, Sha256};
 
 use crate::gguf::{Metadata, Value};
-use build::{Built, Ends};
+pub use build::Options;
+use build::{Built, Ends, Model};
 use cut::CutRule;
 pub use error::TokenizerError;
 use special::{Fragment, SpecialTokens};
@@ -32,25 +35,6 @@ use vocab::{Kind, Vocab};
 
 /// Counts changes of this module that change ids, for [`Tokenizer::fingerprint`].
 const ALGORITHM: u32 = 1;
-
-/// What the user decides about a tokenizer.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Options {
-    /// Control tokens written out in the text are tokens; otherwise, as in
-    /// llama-perplexity, they are plain text.
-    pub parse_special: bool,
-    /// The pre-tokenizer, for a file that does not name its own.
-    pub pre: Option<String>,
-    /// Overrides the metadata's answer to whether BOS begins a text.
-    pub add_bos: Option<bool>,
-}
-
-enum Model {
-    Bpe(Box<bpe::Bpe>),
-    Spm(Box<spm::SpmBpe>),
-    Unigram(Box<unigram::Unigram>),
-    Rwkv(rwkv::Rwkv),
-}
 
 /// A tokenizer built from a GGUF vocabulary.
 pub struct Tokenizer {
@@ -134,10 +118,12 @@ impl Tokenizer {
         self.vocab.len()
     }
 
+    /// The id that begins a text, where the vocabulary has one.
     pub fn bos(&self) -> Option<u32> {
         self.ends.bos
     }
 
+    /// The id that ends a text, where the vocabulary has one.
     pub fn eos(&self) -> Option<u32> {
         self.ends.eos
     }

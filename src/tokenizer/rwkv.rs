@@ -40,7 +40,7 @@ impl Rwkv {
                 at += 1;
                 continue;
             }
-            // llama.cpp never ends where a token's beginning is no token.
+            // llama.cpp never ends where a token's beginning is not a token.
             let (len, id) = self
                 .tokens
                 .longest(&bytes[at..])

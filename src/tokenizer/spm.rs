@@ -2,7 +2,7 @@
 //!
 //! The adjacent pair whose joined text is the token of the highest score merges
 //! first, the leftmost of equals; spaces are written as U+2581, there is no
-//! pre-tokenizer, and a character that is no token becomes its bytes' tokens.
+//! pre-tokenizer, and a character that is not a token becomes its bytes' tokens.
 //!
 //! `tokenizers` cannot express this: its BPE ranks merges of pairs of ids. A
 //! score belongs to the product, so each way to split a token is a merge, and

@@ -40,7 +40,7 @@ pub(super) enum Bos {
 pub(super) enum Spelling {
     /// Each byte as one character, as GPT-2 does.
     Bytes,
-    /// As it is, with U+2581 for spaces; what is no token becomes byte tokens.
+    /// As it is, with U+2581 for spaces; what is not a token becomes byte tokens.
     Text {
         /// A run of newlines that is a token is taken as it is, unmerged.
         whole_newlines: bool,

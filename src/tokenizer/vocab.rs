@@ -140,7 +140,7 @@ impl Vocab {
     }
 
     /// The id under `key`, or `default` where the key is missing; `None` if the
-    /// id is no token of this vocabulary.
+    /// id is not a token of this vocabulary.
     pub(super) fn special_id(
         &self,
         meta: &Metadata,

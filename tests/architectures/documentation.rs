@@ -7,10 +7,10 @@ use std::path::Path;
 
 use pplx::model::{Model, supported_architectures};
 
+use super::fixtures::{EXACT, GELU_TABLE, bound, errors};
+use super::refusals::REFUSALS;
+use super::relatives;
 use crate::cases::{CASES, fixtures};
-use crate::fixtures::{EXACT, GELU_TABLE, bound, errors};
-use crate::refusals::REFUSALS;
-use crate::relatives;
 
 /// What an architecture's cases come to.
 #[derive(Default)]
@@ -66,7 +66,7 @@ The cases are models of a few kB with random weights, made by `tests/support/cas
 
 Where the error is marked with *, the network has a GELU. A stock llama.cpp looks that up in a table of half-precision values, and the bound is {GELU_TABLE:.0e}.
 
-The 89 larger models of `../shared/arch`, whose reference has no such table, are compared where that folder is present (`tests/parity.rs`): all within 1e-4 per token.
+The 89 larger models of `../shared/arch`, whose reference has no such table, are compared where that directory is present (`tests/parity.rs`): all within 1e-4 per token.
 
 | architecture | layer kinds | cases | largest error |
 | --- | --- | --- | --- |
@@ -169,7 +169,7 @@ const LEFT: [(&str, &str); 10] = [
 ];
 
 /// llama.cpp knows Baichuan 7B by its 32 layers, which make a case too large to
-/// keep: `make.py` makes it, and `PPLX_RELATIVES` names its folder.
+/// keep: `make.py` makes it, and `PPLX_RELATIVES` names its directory.
 const NOT_KEPT: [&str; 1] = ["baichuan"];
 
 #[test]

@@ -10,9 +10,9 @@ use pplx::eval::{Geometry, WindowScore};
 use pplx::gguf::Value;
 use pplx::model::{Attention, Model, Span};
 
+use super::fixtures::{EXACT, bound};
+use super::off::{FEATURES, attentions};
 use crate::cases::{CASES, GEOMETRY, N_CTX, N_WINDOWS, bos, by_name, tokens};
-use crate::fixtures::{EXACT, bound};
-use crate::off::{FEATURES, attentions};
 use crate::support::score;
 use crate::support::tiny::Tiny;
 

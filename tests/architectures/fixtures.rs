@@ -1,7 +1,7 @@
 //! Against llama.cpp's per-token figures, which are committed:
 //!
 //! ```text
-//! ORACLE_PYTHON=.oracle/bin/python cargo test --release --test architectures regenerate -- --ignored
+//! ORACLE_PYTHON=.oracle/bin/python cargo test --release --test engine regenerate -- --ignored
 //! ```
 //!
 //! makes them anew; the Python needs the packages `llama-cpp-python` and `numpy`.
@@ -54,15 +54,15 @@ fn every_token_is_llama_cpps() {
 #[ignore = "needs llama.cpp; see the module's documentation"]
 fn regenerate() {
     let python = std::env::var_os("ORACLE_PYTHON").expect("ORACLE_PYTHON names a Python");
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let ids: Vec<String> = tokens().iter().map(|id| format!("{id}\n")).collect();
-    std::fs::write(folder.path().join("tokens.txt"), ids.concat()).unwrap();
+    std::fs::write(directory.path().join("tokens.txt"), ids.concat()).unwrap();
     for case in CASES {
-        (case.build)().write(folder.path().join(format!("{}.gguf", case.name)));
+        (case.build)().write(directory.path().join(format!("{}.gguf", case.name)));
     }
     let status = Command::new(python)
         .arg(fixtures().join("llama_nll.py"))
-        .arg(folder.path())
+        .arg(directory.path())
         .arg(N_CTX.to_string())
         .arg(fixtures())
         .status();

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use pplx::gguf::{Array, BlockType, GgufWriter, Value};
 
+use super::fixtures::EXACT;
 use crate::cases::{GEOMETRY, N_WINDOWS, bos, by_name, tokens};
-use crate::fixtures::EXACT;
 use crate::support::tiny::{Tiny, build};
 use crate::support::{differences, rows, score, token_nlls};
 use pplx::backend::cpu::CpuModel;
@@ -60,7 +60,7 @@ impl Reference {
     }
 }
 
-fn folder() -> PathBuf {
+fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/reference")
 }
 
@@ -73,7 +73,7 @@ fn every_token_is_llama_cpps_on_the_same_weights() {
         let tokens = tokens();
         let bos = bos(&(r.tiny)());
         let scores = score(&cpu, &tokens, GEOMETRY, N_WINDOWS, bos, 1);
-        let expected = token_nlls(&folder().join(format!("{}.csv", r.name)));
+        let expected = token_nlls(&directory().join(format!("{}.csv", r.name)));
         let (max, mean) = differences(&rows(&tokens, &scores), &expected);
         println!("{:16} max {max:.1e} mean {mean:.1e}", r.name);
         if max.is_nan() || max > EXACT || mean > EXACT / 10.0 {
@@ -95,9 +95,9 @@ fn regenerate_reference() {
         r.writer().write(path).unwrap();
     }
     let status = Command::new(python)
-        .arg(folder().join("make.py"))
+        .arg(directory().join("make.py"))
         .arg("ids")
-        .args([models.path(), &folder()])
+        .args([models.path(), &directory()])
         .status();
     assert!(status.expect("Python runs").success());
 }

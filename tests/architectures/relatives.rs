@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::fixtures::{EXACT, GELU_TABLE};
+use super::fixtures::{EXACT, GELU_TABLE};
 use crate::support::{cpu, differences, ids, rows, score, token_nlls};
 use pplx::eval::{Geometry, Mode};
 
@@ -21,17 +21,17 @@ const WINDOWS: usize = 2;
 /// tokens.
 const GELU: [&str; 3] = ["codeshell", "phi2", "starcoder"];
 
-/// The models, by name. `PPLX_RELATIVES` adds a folder of ones too large to keep.
+/// The models, by name. `PPLX_RELATIVES` adds a directory of ones too large to keep.
 pub fn cases() -> Vec<PathBuf> {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/relatives");
-    let folders = [
+    let directories = [
         Some(kept),
         std::env::var_os("PPLX_RELATIVES").map(PathBuf::from),
     ];
-    let mut models: Vec<PathBuf> = folders
+    let mut models: Vec<PathBuf> = directories
         .iter()
         .flatten()
-        .flat_map(|folder| std::fs::read_dir(folder).expect("a folder"))
+        .flat_map(|directory| std::fs::read_dir(directory).expect("a directory"))
         .map(|entry| entry.expect("an entry").path())
         .filter(|path| path.extension().is_some_and(|e| e == "gguf"))
         .collect();
@@ -42,8 +42,8 @@ pub fn cases() -> Vec<PathBuf> {
 /// Largest difference of a token and difference of the means, and the bounds they
 /// must stay below.
 pub fn errors(path: &Path) -> ((f64, f64), (f64, f64)) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/relatives");
-    let tokens = ids(&folder.join("ids.txt"));
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/relatives");
+    let tokens = ids(&directory.join("ids.txt"));
     let scores = score(&cpu(path, 1), &tokens, GEOMETRY, WINDOWS, None, WINDOWS);
     let reference = token_nlls(&path.with_extension("csv"));
     let has_gelu = GELU

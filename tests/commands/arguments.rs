@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::project::{Ended, Project};
+use super::project::{Ended, Project};
 
 /// An experiment of one model with more lines at its end.
 fn experiment(project: &Project, more: &str) {

@@ -1,6 +1,6 @@
 //! A cache that cannot be written costs time, and nothing else.
 
-use crate::project::Project;
+use super::project::Project;
 
 const EXPERIMENT: &str = r#"
 name = "x"
@@ -30,7 +30,7 @@ fn sweeps_measure_without_it_and_write_the_same_bytes() {
     };
     let (table, notes) = run("with", &[]);
     assert_eq!(notes, 0);
-    // Folders that cannot be made, not even by root.
+    // Directories that cannot be made, not even by root.
     project.write("file", "");
     let below = project.path("file/cache");
     let below = below.to_str().unwrap();

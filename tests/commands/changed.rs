@@ -11,7 +11,7 @@ use pplx::plan::{Plan, RunSpec};
 use pplx::results::{Outcome, ResultRow, Tables, Wait};
 use pplx::run::{Control, Observation, Reporter, Selection, Sweep};
 
-use crate::project::Project;
+use super::project::Project;
 use crate::support::tiny::Tiny;
 
 /// Does something to the files at a chosen moment of a sweep.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pplx::gguf::Value;
 
-use crate::project::Project;
+use super::project::Project;
 use crate::support::tiny::{Tiny, text};
 
 const FILE: &str = "experiments/x.toml";
@@ -283,15 +283,15 @@ fn what_dead_processes_left_is_gone_after_the_next_start() {
     let project = project();
     project.pplx(&["run", FILE]).good();
     let tables = TABLES.map(|path| project.read(path));
-    let folders = [
+    let directories = [
         "results",
         "results/.records",
         "results/.records/x",
         "cache",
         "cache/tokens",
     ];
-    for folder in folders {
-        project.write(&format!("{folder}/.pplx-dead01"), "half a file");
+    for directory in directories {
+        project.write(&format!("{directory}/.pplx-dead01"), "half a file");
     }
     project.write("results/.pplx-alive1", "");
     let alive = File::open(project.path("results/.pplx-alive1")).unwrap();

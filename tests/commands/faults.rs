@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::project::Project;
+use super::project::Project;
 use crate::support::skip;
 use crate::support::tiny::Tiny;
 
@@ -34,8 +34,8 @@ const FILE: &str = "experiments/x.toml";
 
 /// All files below `results` but timings, by path.
 fn files(project: &Project) -> BTreeMap<String, Vec<u8>> {
-    fn walk(folder: &Path, root: &Path, out: &mut BTreeMap<String, Vec<u8>>) {
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+    fn walk(directory: &Path, root: &Path, out: &mut BTreeMap<String, Vec<u8>>) {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
             let path = entry.path();
             match path.is_dir() {
                 true => walk(&path, root, out),

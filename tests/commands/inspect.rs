@@ -1,6 +1,6 @@
 use pplx::gguf::Value;
 
-use crate::project::Project;
+use super::project::Project;
 use crate::support::tiny::Tiny;
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use pplx::gguf::Value;
 
-use crate::project::Project;
+use super::project::Project;
 use crate::support::tiny::Tiny;
 
 const EXPERIMENT: &str = r#"name = "x"

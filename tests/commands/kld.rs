@@ -2,7 +2,7 @@ use serde_json::Value as Json;
 
 use pplx::gguf::BlockType;
 
-use crate::project::{Ended, Project, number};
+use super::project::{Ended, Project, number};
 use crate::support::tiny::{Tiny, text};
 
 /// `pplx kld -m m/gemma3.gguf -f c/t.txt -c 32` with more arguments.

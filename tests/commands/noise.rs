@@ -1,6 +1,6 @@
 //! `pplx noise` and `pplx attribute`.
 
-use crate::project::{Project, number};
+use super::project::{Project, number};
 
 const EXPERIMENT: &str = r#"name = "x"
 

@@ -2,7 +2,7 @@ use serde_json::Value as Json;
 
 use pplx::gguf::Value;
 
-use crate::project::{Project, number};
+use super::project::{Project, number};
 use crate::support::tiny::{Random, Tiny, text, vocabulary};
 
 /// Four layers as wide as a small model's: 55 MB of weights.

@@ -1,4 +1,4 @@
-//! A project folder, and what pplx makes of it.
+//! A project directory, and what pplx makes of it.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -38,8 +38,8 @@ impl Project {
     /// A llama and a gemma3 in `m/`, and a text of some 1,700 tokens.
     pub fn new() -> Self {
         let project = Self(tempfile::tempdir().unwrap());
-        for folder in ["experiments", "m", "c"] {
-            std::fs::create_dir(project.path(folder)).unwrap();
+        for directory in ["experiments", "m", "c"] {
+            std::fs::create_dir(project.path(directory)).unwrap();
         }
         Tiny::llama().write(project.path("m/llama.gguf"));
         Tiny::gemma3().write(project.path("m/gemma3.gguf"));
@@ -109,13 +109,13 @@ impl Project {
 
     /// Names of the temporary files that are left anywhere in the project.
     pub fn temporaries(&self) -> Vec<PathBuf> {
-        let mut folders = vec![self.path("")];
+        let mut directories = vec![self.path("")];
         let mut found = Vec::new();
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).unwrap() {
+        while let Some(directory) = directories.pop() {
+            for entry in std::fs::read_dir(directory).unwrap() {
                 let entry = entry.unwrap();
                 if entry.file_type().unwrap().is_dir() {
-                    folders.push(entry.path());
+                    directories.push(entry.path());
                 } else if entry.file_name().to_string_lossy().starts_with(".pplx-") {
                     found.push(entry.path());
                 }

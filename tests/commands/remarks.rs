@@ -7,7 +7,7 @@ use pplx::gguf::Value;
 use pplx::run::{LoadedModel, Settings, remarks};
 use pplx::tokenizer::Options;
 
-use crate::project::Project;
+use super::project::Project;
 use crate::support::tiny::{BOS, Tiny, ids, text};
 
 fn settings(bos: Option<u32>) -> Settings {
@@ -20,8 +20,8 @@ fn settings(bos: Option<u32>) -> Settings {
 }
 
 fn notes(tiny: &Tiny, tokens: &[u32], settings: &Settings) -> Vec<String> {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("m.gguf");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("m.gguf");
     tiny.write(&path);
     loaded(&path, |m| remarks(m, tokens, settings))
 }

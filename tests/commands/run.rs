@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use pplx::gguf::{BlockType, Value};
 use pplx::results::{TablePaths, Tables};
 
-use crate::project::{Line, Project, number};
+use super::project::{Line, Project, number};
 use crate::support::tiny::Tiny;
 
 const EXPERIMENT: &str = r#"name = "x"

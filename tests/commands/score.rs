@@ -1,6 +1,6 @@
 use serde_json::Value as Json;
 
-use crate::project::{Ended, Line, Project, number};
+use super::project::{Ended, Line, Project, number};
 use crate::support::tiny::{BOS, Tiny};
 
 /// `pplx score m/llama.gguf -f c/t.txt -c 32` with more arguments.
@@ -339,7 +339,7 @@ fn placements() {
         ),
         (
             &["--checkpoint-dir", "nowhere"],
-            "--checkpoint-dir nowhere is no folder",
+            "--checkpoint-dir nowhere is not a directory",
         ),
     ] {
         let error = score(&project, arguments).bad(2);

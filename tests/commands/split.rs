@@ -1,6 +1,6 @@
 use sha2::{Digest, Sha256};
 
-use crate::project::Project;
+use super::project::Project;
 use crate::support::tiny::{Tiny, write_parts};
 
 const EXPERIMENT: &str = r#"name = "x"

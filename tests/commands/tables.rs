@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::project::{Project, number};
+use super::project::{Project, number};
 
 const EXPERIMENT: &str = r#"name = "x"
 [sweep]
@@ -28,10 +28,10 @@ fn project() -> Project {
     project
 }
 
-/// The folders of tables of earlier versions.
+/// The directories of tables of earlier versions.
 fn versions() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tables");
-    let entries = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tables");
+    let entries = fs::read_dir(directory).unwrap().map(|e| e.unwrap().path());
     entries.filter(|path| path.is_dir()).collect()
 }
 

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 
-use crate::project::Project;
+use super::project::Project;
 use crate::support::tiny::text;
 
 const COLUMNS: usize = 80;

@@ -14,6 +14,8 @@ mod harness;
 mod parity;
 mod placements;
 mod precision;
+#[path = "../cuda_standin/mod.rs"]
+mod stand_in_itself;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -4,7 +4,7 @@
 use pplx::eval::Geometry;
 use pplx::gguf::Value;
 
-use crate::reference;
+use super::reference;
 use crate::support::tiny::{self, BOS, Random, Tiny};
 use crate::support::{bits, score};
 

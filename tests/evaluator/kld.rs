@@ -21,7 +21,7 @@ use pplx::stats::Estimate;
 use pplx::tokenizer;
 use proptest::prelude::*;
 
-use crate::closed_form::{bigram_model, logit};
+use super::closed_form::{bigram_model, logit};
 use crate::support::tiny::{BOS, text, vocabulary};
 
 /// The other table: sixteenths, which are exact, too.

@@ -3,9 +3,9 @@
 use super::program::{finish, pplx};
 use super::*;
 
-/// Sets a cache that nobody can create, not even root: its folder is a file.
+/// Sets a cache that nobody can create, not even root: its directory is a file.
 fn without_cache(place: &Place, command: &mut Command) {
-    let file = place.dir.path().join("no-folder");
+    let file = place.dir.path().join("no-directory");
     std::fs::write(&file, b"").unwrap();
     command.env("PPLX_CACHE", file.join("cache"));
 }
@@ -74,7 +74,7 @@ fn a_cache_that_is_read_only_is_read() {
     let hash = sha256(&body);
     std::fs::create_dir_all(place.blob(&hash).parent().unwrap()).unwrap();
     std::fs::write(place.blob(&hash), &body).unwrap();
-    // No folder can be made there, by root neither.
+    // No directory can be made there, by root neither.
     for name in ["locks", "partial", "verified.json"] {
         std::fs::write(place.cache().join(name), b"").unwrap();
     }

@@ -225,8 +225,8 @@ fn what_killed_fetches_left_is_tidied_by_the_next_one() {
     place.ensure(&[server.url("/m")], None).unwrap();
     let left: Vec<PathBuf> = useful.iter().map(|p| partial.join(p)).collect();
     assert_eq!(place.unfinished(), left);
-    let folders = std::fs::read_dir(&partial).unwrap();
-    assert_eq!(folders.count(), 3);
+    let directories = std::fs::read_dir(&partial).unwrap();
+    assert_eq!(directories.count(), 3);
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn sha256(bytes: &[u8]) -> String {
     digest.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// A folder with a cache and a path to fetch to.
+/// A directory with a cache and a path to fetch to.
 struct Place {
     dir: tempfile::TempDir,
     path: PathBuf,
@@ -102,10 +102,10 @@ impl Place {
 
     /// What is left of unfinished fetches.
     fn unfinished(&self) -> Vec<PathBuf> {
-        let Ok(folders) = std::fs::read_dir(self.cache().join("partial")) else {
+        let Ok(directories) = std::fs::read_dir(self.cache().join("partial")) else {
             return Vec::new();
         };
-        let files = folders.map(|f| f.unwrap().path());
+        let files = directories.map(|f| f.unwrap().path());
         let files = files.flat_map(|f| std::fs::read_dir(f).unwrap());
         let mut files: Vec<PathBuf> = files.map(|f| f.unwrap().path()).collect();
         files.sort();

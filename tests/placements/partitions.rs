@@ -4,7 +4,7 @@ use pplx::backend::{CPU, Device, LayerSpan, LayerWindowModel, Partition};
 use pplx::eval::{Feed, Geometry, Limits, WindowPlan};
 use proptest::prelude::*;
 
-use crate::probe::{Probe, score_on};
+use super::probe::{Probe, score_on};
 use crate::support::tiny::{self, BOS, Tiny};
 use crate::support::{bits, cpu, ids, score_whole, shared};
 

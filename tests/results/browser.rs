@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::report::two_tables;
-use crate::skip::skip;
+use super::report::two_tables;
+use crate::support::skip;
 
 fn chromium() -> Option<PathBuf> {
     let path = std::env::var_os("PPLX_CHROMIUM").map_or("/usr/bin/chromium".into(), PathBuf::from);

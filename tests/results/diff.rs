@@ -5,7 +5,7 @@ use std::process::Command;
 use pplx::eval::Geometry;
 use pplx::results::{Outcome, ResultRow, Tables};
 
-use crate::support::{finished, nll, write, write_with};
+use super::support::{finished, nll, write, write_with};
 
 /// Runs `pplx diff A B FLAGS`: exit code, stdout, stderr.
 pub fn diff(a: &Path, b: &Path, flags: &[&str]) -> (i32, String, String) {

@@ -7,8 +7,8 @@ use pplx::results::ResultRow;
 use pplx::results::TablePaths;
 use pplx::results::noise::{Calibration, Component, NoiseRow, RunNoise, Shift, Subject};
 
-use crate::diff::{diff, json};
-use crate::support::{nll, provenance, write, write_with};
+use super::diff::{diff, json};
+use super::support::{nll, provenance, write, write_with};
 
 /// A calibration beside the table at `path`, whose floors are these.
 fn calibrate(path: &Path, runs: &[(&str, f64)]) {
@@ -180,7 +180,7 @@ fn bounds_and_files_that_are_none_end_with_2() {
     ];
     let (code, _, err) = diff(&a, &b, &flags);
     assert!(
-        code == 2 && err.contains("x.toml:8:13: 'noise*x' is no bound"),
+        code == 2 && err.contains("x.toml:8:13: 'noise*x' is not a bound"),
         "{err}"
     );
     fs::write(&file, format!("{text}max_delta = \"noise*3\"\n")).unwrap();

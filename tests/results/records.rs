@@ -6,9 +6,9 @@ use std::process::Command;
 
 use pplx::results::{Record, TablePaths};
 
-use crate::diff::{diff, json};
-use crate::skip::skip;
-use crate::support::{nll, write, write_record};
+use super::diff::{diff, json};
+use super::support::{nll, write, write_record};
+use crate::support::skip;
 
 const KEY: &str = "m/c/64";
 

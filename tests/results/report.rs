@@ -8,7 +8,7 @@ use pplx::eval::TokenKld;
 use pplx::results::{KldFigures, KldOutcome, KldRow, KldSummary, Outcome, ResultRow, Tables};
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-use crate::support::{finished, nll, write, write_with};
+use super::support::{finished, nll, write, write_with};
 
 /// A name that tries to be markup wherever it is put.
 const HOSTILE: &str =
@@ -369,7 +369,7 @@ fn markdown_that_exceeds_a_comment_says_so() {
     for (table, is_large) in [(&small, false), (&large, true)] {
         let args = [text(table), "--base", text(table)];
         let (code, _, md, err) = report(dir.path(), &args);
-        let (_, diff, noted) = crate::diff::diff(table, table, &["--format", "markdown"]);
+        let (_, diff, noted) = super::diff::diff(table, table, &["--format", "markdown"]);
         assert_eq!(code, 0);
         for (md, err) in [(md, err), (diff, noted)] {
             let says = format!("the Markdown has {} characters", md.chars().count());

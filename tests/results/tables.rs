@@ -5,7 +5,7 @@ use pplx::eval::{Geometry, Mode};
 use pplx::results::{Comparison, Outcome, ResultRow, Tables, WindowRow};
 use proptest::prelude::*;
 
-use crate::support::{finished, nll, provenance, timing, write, write_with};
+use super::support::{finished, nll, provenance, timing, write, write_with};
 
 fn files(t: &Tables) -> Vec<Vec<u8>> {
     let p = t.paths();

@@ -1,7 +1,7 @@
 //! Verdicts that more than one figure or one row decides.
 
-use crate::diff::{diff, json};
-use crate::support::{nll, write};
+use super::diff::{diff, json};
+use super::support::{nll, write};
 
 /// A significance level bounds the adjusted p: what one row would show alone may
 /// be chance among many.

@@ -292,11 +292,11 @@ impl Tiny {
     }
 }
 
-/// Writes `FOLDER/NAME-00001-of-0000N.gguf` and so on; returns the paths.
-pub fn write_parts(folder: &Path, name: &str, parts: &[Tiny]) -> Vec<PathBuf> {
+/// Writes `DIRECTORY/NAME-00001-of-0000N.gguf` and so on; returns the paths.
+pub fn write_parts(directory: &Path, name: &str, parts: &[Tiny]) -> Vec<PathBuf> {
     let n = parts.len();
     let write = |(i, part): (usize, &Tiny)| {
-        let path = folder.join(format!("{name}-{:05}-of-{n:05}.gguf", i + 1));
+        let path = directory.join(format!("{name}-{:05}-of-{n:05}.gguf", i + 1));
         part.write(&path);
         path
     };

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output, Stdio};
 
-use crate::support::fixture;
+use super::support::fixture;
 
 fn pplx(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pplx"));
@@ -11,8 +11,8 @@ fn pplx(arguments: &[&str]) -> Command {
 }
 
 fn run(text: &str, arguments: &[&str]) -> Output {
-    let folder = tempfile::tempdir().unwrap();
-    let corpus = folder.path().join("corpus.txt");
+    let directory = tempfile::tempdir().unwrap();
+    let corpus = directory.path().join("corpus.txt");
     std::fs::write(&corpus, text).unwrap();
     let mut command = pplx(&[fixture("rwkv.gguf").to_str().unwrap(), "-f"]);
     command.arg(corpus).args(arguments).output().unwrap()
@@ -44,8 +44,8 @@ fn bad_input_is_a_usage_error_and_no_panic() {
 
 #[test]
 fn a_closed_pipe_ends_it_quietly() {
-    let folder = tempfile::tempdir().unwrap();
-    let corpus = folder.path().join("corpus.txt");
+    let directory = tempfile::tempdir().unwrap();
+    let corpus = directory.path().join("corpus.txt");
     std::fs::write(&corpus, "a b c ".repeat(100_000)).unwrap();
     let mut command = pplx(&[fixture("rwkv.gguf").to_str().unwrap(), "-f"]);
     let mut child = command

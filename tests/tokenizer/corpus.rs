@@ -10,7 +10,7 @@ use pplx::corpus::{
 use pplx::tokenizer::{Options, Tokenizer};
 use proptest::prelude::*;
 
-use crate::support::pair_vocab;
+use super::support::pair_vocab;
 
 fn gpt2() -> Tokenizer {
     Tokenizer::from_gguf(pair_vocab("gpt-2").metadata(), &Options::default()).unwrap()
@@ -55,11 +55,11 @@ fn a_chunk_of_nothing_is_refused() {
 proptest! {
     #[test]
     fn ids_survive_their_files(ids in prop::collection::vec(any::<u32>(), 0..50)) {
-        let folder = tempfile::tempdir().unwrap();
-        let lines = folder.path().join("ids");
+        let directory = tempfile::tempdir().unwrap();
+        let lines = directory.path().join("ids");
         write_ids(&lines, &ids).unwrap();
         prop_assert_eq!(&read_ids(&lines).unwrap(), &ids);
-        let json = folder.path().join("ids.json");
+        let json = directory.path().join("ids.json");
         std::fs::write(&json, format!(" {ids:?}\n")).unwrap();
         prop_assert_eq!(read_ids(&json).unwrap(), ids);
     }
@@ -67,8 +67,8 @@ proptest! {
 
 #[test]
 fn what_is_no_id_is_named_by_its_line() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("ids");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ids");
     let message = |text: &str| {
         std::fs::write(&path, text).unwrap();
         read_ids(&path).unwrap_err().to_string()
@@ -93,14 +93,14 @@ fn through(
 
 #[test]
 fn the_cache_gives_what_tokenizing_gives() {
-    let folder = tempfile::tempdir().unwrap();
-    let corpus = folder.path().join("corpus.txt");
+    let directory = tempfile::tempdir().unwrap();
+    let corpus = directory.path().join("corpus.txt");
     std::fs::write(&corpus, "hello world 2024\n").unwrap();
     let tokenizer = gpt2();
     let expected = tokenize_file(&corpus, &tokenizer, 4).unwrap();
-    let cache = TokenCache::new(Some(folder.path().join("cache")));
+    let cache = TokenCache::new(Some(directory.path().join("cache")));
     let entries = || -> Vec<_> {
-        let files = std::fs::read_dir(folder.path().join("cache")).unwrap();
+        let files = std::fs::read_dir(directory.path().join("cache")).unwrap();
         files.map(|f| f.unwrap().path()).collect()
     };
     assert_eq!(through(&cache, &corpus, &tokenizer, 4).unwrap(), expected);
@@ -137,11 +137,11 @@ fn the_cache_gives_what_tokenizing_gives() {
 
 #[test]
 fn the_cache_is_read() {
-    let folder = tempfile::tempdir().unwrap();
-    let corpus = folder.path().join("corpus.txt");
+    let directory = tempfile::tempdir().unwrap();
+    let corpus = directory.path().join("corpus.txt");
     std::fs::write(&corpus, "hello world").unwrap();
     let tokenizer = gpt2();
-    let cache = TokenCache::new(Some(folder.path().join("cache")));
+    let cache = TokenCache::new(Some(directory.path().join("cache")));
     through(&cache, &corpus, &tokenizer, 4).unwrap();
     // A chunk size that tokenizing refuses shows whether it happens.
     assert!(through(&cache, &corpus, &tokenizer, 0).is_ok());
@@ -149,13 +149,13 @@ fn the_cache_is_read() {
 
 #[test]
 fn a_cache_that_cannot_be_written_costs_nothing_but_time() {
-    let folder = tempfile::tempdir().unwrap();
-    let corpus = folder.path().join("corpus.txt");
+    let directory = tempfile::tempdir().unwrap();
+    let corpus = directory.path().join("corpus.txt");
     std::fs::write(&corpus, "hello world 2024\n").unwrap();
     let tokenizer = gpt2();
     let expected = tokenize_file(&corpus, &tokenizer, 4).unwrap();
     let never = AtomicBool::new(false);
-    for (cache, noted) in [(Some(corpus.join("no-folder")), 1), (None, 0)] {
+    for (cache, noted) in [(Some(corpus.join("no-directory")), 1), (None, 0)] {
         let mut notes = 0;
         let cache = TokenCache::new(cache);
         let mut forgetful = |_| notes += 1;
@@ -184,12 +184,12 @@ fn tokenizing_ends_when_it_is_interrupted() {
     let tokens = tokenize_reader_until(&mut text, Path::new("t"), &gpt2(), 64, &raised);
     assert!(matches!(tokens, Err(CorpusError::Interrupted)));
 
-    let folder = tempfile::tempdir().unwrap();
-    let corpus = folder.path().join("corpus.txt");
+    let directory = tempfile::tempdir().unwrap();
+    let corpus = directory.path().join("corpus.txt");
     std::fs::write(&corpus, "hello").unwrap();
-    for cache in [None, Some(folder.path().join("cache"))] {
+    for cache in [None, Some(directory.path().join("cache"))] {
         let tokens = TokenCache::new(cache).tokenize(&corpus, &gpt2(), 4, &raised, &mut |_| ());
         assert!(matches!(tokens, Err(CorpusError::Interrupted)));
     }
-    assert!(!folder.path().join("cache").exists());
+    assert!(!directory.path().join("cache").exists());
 }

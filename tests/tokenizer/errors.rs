@@ -3,7 +3,7 @@
 use pplx::gguf::{Array, Gguf, GgufWriter, Value};
 use pplx::tokenizer::{Options, Tokenizer};
 
-use crate::support::{pair_vocab, strings};
+use super::support::{pair_vocab, strings};
 
 fn text(s: &str) -> Value {
     Value::String(s.to_owned())

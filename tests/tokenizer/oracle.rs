@@ -7,7 +7,7 @@ use pplx::gguf::{Array, Gguf, Metadata, Value};
 use pplx::tokenizer::{Options, Tokenizer};
 use rayon::prelude::*;
 
-use crate::support::{cases, digest, model, pair_vocab, shared, with_special};
+use super::support::{cases, digest, model, pair_vocab, shared, with_special};
 
 /// The rows of a CSV file, without its header.
 fn rows(csv: &str) -> impl Iterator<Item = Vec<&str>> {

@@ -10,7 +10,7 @@ use pplx::gguf::Gguf;
 use pplx::tokenizer::{Options, Tokenizer};
 use proptest::prelude::*;
 
-use crate::support::{pair_vocab, shared, tokenizer, with_special};
+use super::support::{pair_vocab, shared, tokenizer, with_special};
 
 /// One name of each pre-tokenizer.
 const PRE_TOKENIZERS: [&str; 31] = [
@@ -189,7 +189,7 @@ fn the_thread_count_does_not_matter() {
         return;
     };
     let tokenizer = tokenizer(&vocab);
-    let text: String = crate::support::cases().concat();
+    let text: String = super::support::cases().concat();
     let on = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
         let run = || tokenize_reader(&mut text.as_bytes(), Path::new("text"), &tokenizer, 1000);

@@ -6,10 +6,7 @@ use pplx::gguf::{Array, Gguf, GgufWriter, Value};
 use pplx::tokenizer::{Options, Tokenizer};
 use sha2::{Digest, Sha256};
 
-#[path = "../support/mod.rs"]
-mod common;
-
-pub use common::{GEMMA3, SMOLLM2, model, shared};
+pub use crate::support::{GEMMA3, SMOLLM2, model, shared};
 
 pub fn tokenizer(path: &Path) -> Tokenizer {
     let gguf = Gguf::open(path).unwrap();

@@ -1,6 +1,6 @@
 //! llama.cpp's own test vectors: texts and their ids for eleven vocabularies.
 
-use crate::support::{shared, tokenizer};
+use super::support::{shared, tokenizer};
 
 fn check(name: &str) {
     let Some(vocab) = shared(&format!("vocab/ggml-vocab-{name}.gguf")) else {

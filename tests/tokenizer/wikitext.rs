@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::{GEMMA3, SMOLLM2, model, shared, tokenizer};
+use super::support::{GEMMA3, SMOLLM2, model, shared, tokenizer};
 use pplx::corpus::{read_ids, tokenize_file};
 
 const CORPUS: &str = "corpora/wiki.test.raw";

@@ -88,6 +88,7 @@ impl Verdict {
 pub struct Difference {
     /// PPL and its error in A and B.
     pub a: (f64, Option<f64>),
+    /// PPL and its error in B.
     pub b: (f64, Option<f64>),
     /// `B − A`
     pub delta: f64,
@@ -142,20 +143,26 @@ pub enum Basis {
 /// One run of either table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiffRow {
+    /// The run's key.
     pub key: String,
+    /// What the gate says of it.
     pub verdict: Verdict,
     /// The bounds that are broken, or why the run is not comparable; else empty.
     pub reason: String,
     /// How large `|Δ ln PPL|` may be and mean nothing, if that is known.
     pub noise_floor: Option<f64>,
+    /// The figures beside each other, if both sides have them.
     pub difference: Option<Difference>,
 }
 
 /// Two tables compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diff {
+    /// The table that is compared with.
     pub a: PathBuf,
+    /// The table that is compared.
     pub b: PathBuf,
+    /// The bounds that were set.
     pub gate: Gate,
     /// All keys of both tables, sorted.
     pub rows: Vec<DiffRow>,
@@ -200,6 +207,7 @@ impl Diff {
         i.ok().map(|i| &self.rows[i])
     }
 
+    /// How many rows have this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         self.rows.iter().filter(|r| r.verdict == verdict).count()
     }
@@ -213,7 +221,7 @@ impl Diff {
 
 /// The verdict on a difference, and the bounds that it breaks.
 fn judge(d: &Difference, gate: Gate, noise_floor: &Result<f64, String>) -> (Verdict, String) {
-    // The unpaired σ sees some hundred times less: what it does not see is no pass.
+    // The unpaired σ sees some hundred times less: what it misses has not passed.
     let t = d.paired.as_ref().map_or(f64::NAN, Paired::t);
     if gate.max_sigma.is_some() || gate.significance.is_some() {
         let why = match &d.paired {

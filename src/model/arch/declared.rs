@@ -16,7 +16,7 @@ enum Harmless {
     Zero,
     /// A factor or count of none or one.
     ZeroOrOne,
-    /// A bool.
+    /// This bool, which says what the architecture does anyway.
     Is(bool),
     /// One of these strings.
     Text(&'static [&'static str]),

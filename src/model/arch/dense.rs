@@ -1,11 +1,11 @@
-//! Dense decoders that differ from Llama in a word or two.
+//! Dense decoders that differ from Llama in a property or two.
 
 use super::mrope::Axes;
 use super::{Context, Parts};
 use crate::model::rope::{Rope, RopePairs};
 use crate::model::{Activation, Attention, Mixer, ModelError};
 
-/// The words.
+/// The properties in which they differ.
 struct Kind {
     pairs: RopePairs,
     activation: Activation,

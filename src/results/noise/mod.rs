@@ -58,6 +58,7 @@ impl Component {
         }
     }
 
+    /// The component of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|c| c.name() == name)
     }
@@ -72,10 +73,15 @@ impl fmt::Display for Component {
 /// What a run's calibration holds for; noise of another file says nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
+    /// The model file's hash.
     pub model_sha256: String,
+    /// SHA-256 of the id stream.
     pub tokens_sha256: String,
+    /// Whether BOS replaces the first token of each window.
     pub bos: bool,
+    /// Windows that were scored.
     pub windows: usize,
+    /// Tokens that were scored.
     pub scored_tokens: usize,
     /// What measured it.
     pub engine: String,
@@ -84,17 +90,20 @@ pub struct Subject {
 /// One component of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NoiseRow {
+    /// What was changed.
     pub component: Component,
     /// Of jitter, which is drawn several times.
     pub seed: Option<u64>,
     /// Whether it counts for the noise floor.
     pub in_floor: bool,
+    /// How far the figure moved.
     pub shift: Shift,
 }
 
 /// One run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunNoise {
+    /// What was measured.
     pub subject: Subject,
     /// In the order of components and seeds.
     pub rows: Vec<NoiseRow>,
@@ -148,6 +157,7 @@ impl Calibration {
         self.runs.iter().map(|(key, run)| (key.as_str(), run))
     }
 
+    /// The file.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -9,8 +9,11 @@ use super::Record;
 /// A scored token with the scored text around it, as one line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Excerpt {
+    /// What is scored before it, shortened.
     pub before: String,
+    /// The token.
     pub token: String,
+    /// What is scored after it, shortened.
     pub after: String,
 }
 

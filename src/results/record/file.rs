@@ -20,6 +20,7 @@ const NO_SHA256: &str = "0000000000000000000000000000000000000000000000000000000
 
 /// Why a record could not be read or written.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum RecordError {
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },

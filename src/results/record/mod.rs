@@ -51,16 +51,19 @@ pub struct TokenColumns {
     pub rank: Vec<u32>,
     /// The most likely id, and its probability.
     pub top_id: Vec<u32>,
+    /// Its probability.
     pub top_p: Vec<f32>,
     /// Entropy of the distribution in nats.
     pub entropy: Vec<f32>,
 }
 
 impl TokenColumns {
+    /// Scored tokens.
     pub fn len(&self) -> usize {
         self.target.len()
     }
 
+    /// Whether nothing was scored.
     pub fn is_empty(&self) -> bool {
         self.target.is_empty()
     }
@@ -121,10 +124,12 @@ impl Record {
         }
     }
 
+    /// The windows, in order.
     pub fn windows(&self) -> &[RecordWindow] {
         &self.windows
     }
 
+    /// The scores of all tokens, in the order of the windows.
     pub fn tokens(&self) -> &TokenColumns {
         &self.tokens
     }
@@ -257,7 +262,7 @@ impl RecordFolder {
     }
 
     /// Deletes the record of `row`, where there is one. Another file at its place,
-    /// such as another experiment's record in a shared folder, stays.
+    /// such as another experiment's record in a shared directory, stays.
     ///
     /// # Errors
     /// What the system says.

@@ -79,13 +79,13 @@ fn run() -> (ResultRow, Record) {
 #[test]
 fn what_is_read_is_what_was_written() {
     let (row, record) = run();
-    let folder = tempfile::tempdir().unwrap();
-    let records = RecordFolder::beside(&folder.path().join("t.csv"));
+    let directory = tempfile::tempdir().unwrap();
+    let records = RecordFolder::beside(&directory.path().join("t.csv"));
     assert_eq!(records.load(&row).unwrap(), None);
     records.save(&row.key, &record).unwrap();
     assert_eq!(records.load(&row).unwrap().unwrap(), record);
     let path = records.path(&row.key);
-    assert!(path.starts_with(folder.path().join(".records/t")));
+    assert!(path.starts_with(directory.path().join(".records/t")));
     let first = std::fs::read(&path).unwrap();
     record.write(&path).unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), first);
@@ -147,8 +147,8 @@ fn the_record_of_another_run_is_refused() {
             "its mean_nll is",
         ),
     ];
-    let folder = tempfile::tempdir().unwrap();
-    let records = RecordFolder::beside(&folder.path().join("t.csv"));
+    let directory = tempfile::tempdir().unwrap();
+    let records = RecordFolder::beside(&directory.path().join("t.csv"));
     for (edit, problem) in edits {
         let mut other = row.clone();
         edit(&mut other);
@@ -163,8 +163,8 @@ fn the_record_of_another_run_is_refused() {
 #[test]
 fn only_the_record_of_a_row_goes_with_it() {
     let (row, record) = run();
-    let folder = tempfile::tempdir().unwrap();
-    let records = RecordFolder::beside(&folder.path().join("t.csv"));
+    let directory = tempfile::tempdir().unwrap();
+    let records = RecordFolder::beside(&directory.path().join("t.csv"));
     records.remove(&row).unwrap();
     for key in ["a/b", &row.key] {
         records.save(key, &record).unwrap();

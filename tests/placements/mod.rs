@@ -5,5 +5,3 @@ mod corruption;
 mod interruption;
 mod partitions;
 mod probe;
-#[path = "../support/mod.rs"]
-mod support;

@@ -9,6 +9,4 @@ mod model_errors;
 mod not_finite;
 mod prefixes;
 mod reference;
-#[path = "../support/mod.rs"]
-mod support;
 mod teacher_forced;

@@ -1,13 +1,9 @@
 //! The CUDA stand-in itself, through cudarc as the backend uses it.
 
-#[path = "../cuda-standin/mod.rs"]
-mod cuda_standin;
 mod execution;
 mod failures;
 mod order;
 mod products;
-#[path = "../support/skip.rs"]
-mod skip;
 
 use std::sync::Arc;
 
@@ -20,7 +16,7 @@ use cudarc::driver::{
 use cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx, compile_ptx_with_opts};
 use sys::CUresult::*;
 
-use cuda_standin::standin;
+use crate::cuda_standin::standin;
 
 const KERNELS: &str = include_str!("../cuda-standin/kernels.cu");
 

@@ -10,6 +10,7 @@ mod faults;
 mod inspect;
 mod kept;
 mod kld;
+mod layers;
 mod noise;
 mod plan;
 mod project;
@@ -17,7 +18,5 @@ mod remarks;
 mod run;
 mod score;
 mod split;
-#[path = "../support/mod.rs"]
-mod support;
 mod tables;
 mod terminal;

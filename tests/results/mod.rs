@@ -5,8 +5,6 @@ mod diff;
 mod noise;
 mod records;
 mod report;
-#[path = "../support/skip.rs"]
-mod skip;
 mod support;
 mod tables;
 mod verdicts;

@@ -29,8 +29,8 @@ struct Project(tempfile::TempDir);
 impl Project {
     fn new(experiment: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        for folder in ["experiments", "m", "c"] {
-            std::fs::create_dir(dir.path().join(folder)).unwrap();
+        for directory in ["experiments", "m", "c"] {
+            std::fs::create_dir(dir.path().join(directory)).unwrap();
         }
         std::fs::write(dir.path().join("experiments/x.toml"), experiment).unwrap();
         std::fs::write(dir.path().join("c/t.txt"), vec![b'a'; 4000]).unwrap();
@@ -48,11 +48,11 @@ impl Project {
         Self(dir)
     }
 
-    fn command(&self, folder: &Path, file: &str) -> Command {
+    fn command(&self, directory: &Path, file: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pplx"));
         // Variables of other parts of pplx and of other programs are no settings.
         command
-            .current_dir(folder)
+            .current_dir(directory)
             .args(["plan", file])
             .env("PPLX_SHARED", "/elsewhere")
             .env_remove("PPLX_MODELS")
@@ -113,8 +113,8 @@ fn tokens_are_counted_when_asked() {
 #[test]
 fn paths_resolve_from_any_folder() {
     let project = Project::new(EXPERIMENT);
-    let folder = project.0.path().join("experiments");
-    let output = project.command(&folder, "x.toml").output().unwrap();
+    let directory = project.0.path().join("experiments");
+    let output = project.command(&directory, "x.toml").output().unwrap();
     assert!(stdout(&output).contains("a/t.txt/64/"));
 }
 
