@@ -5,5 +5,6 @@ mod corruption;
 mod interruption;
 mod partitions;
 mod probe;
+mod registry;
 #[path = "../support/mod.rs"]
 mod support;

@@ -5,9 +5,10 @@ use super::gemm::PANEL;
 use super::head::{ROWS, RUN};
 use super::math::LogSumExp;
 use super::q8::Support;
-use super::{Isa, LAYER_BYTES};
+use super::weights::LAYER_BYTES;
 use crate::backend::{Numerics, TokenScore};
 use crate::gguf::TensorInfo;
+use crate::isa::Isa;
 
 /// Bytes of a value.
 const F32: u64 = size_of::<f32>() as u64;

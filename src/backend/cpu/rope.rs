@@ -1,7 +1,7 @@
 //! RoPE with a table of cosines and sines.
 
-use super::isa::Isa;
 use super::math;
+use crate::isa::Isa;
 use crate::model::{Rope, RopePairs};
 
 /// Cosines and sines for the positions `0..len`.

@@ -1,9 +1,10 @@
 //! Attention with query, key and value projections.
 
-use super::CudaError;
-use super::layer::Run;
+use super::error::CudaError;
+use super::linear::{LoadedLinear, LoadedNorm};
 use super::ops::{Argument, Grid, Rows, int, launch};
-use super::weights::{LoadedLinear, LoadedNorm, Packer, Values};
+use super::run::Run;
+use super::weights::{Packer, Values};
 use super::workspace::{Buffer, Scope};
 use crate::model::{Attention, Heads, Rope, RopePairs, Span};
 

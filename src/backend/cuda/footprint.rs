@@ -3,13 +3,16 @@
 
 use std::ops::Range;
 
+use super::blas;
+use super::chunk::{self, Chunk};
+use super::error::CudaError;
 use super::head::{self, LoadedHead};
+use super::kernels::Arch;
 use super::layer::LoadedLayer;
-use super::layers::{self, Chunk};
 use super::ops::Queue;
+use super::precision::Precision;
 use super::weights::Packer;
 use super::workspace::Workspace;
-use super::{Arch, CudaError, Precision, blas};
 use crate::backend::{BackendError, Footprint, Interrupt, Share};
 use crate::model::Model;
 use crate::quant;
@@ -17,7 +20,7 @@ use crate::quant;
 /// Windows of `n_ctx` tokens that are evaluated together: enough to keep a device
 /// busy. The last token of a window is only a target.
 pub fn batch_windows(n_ctx: usize) -> usize {
-    (layers::ROWS / rows_of(n_ctx)).max(1)
+    (chunk::ROWS / rows_of(n_ctx)).max(1)
 }
 
 fn rows_of(n_ctx: usize) -> usize {
@@ -46,7 +49,7 @@ pub fn footprint(
     for pass in &share.passes {
         let mut weights = 0;
         for range in pass {
-            let (layers, packer) = layers::pack(model, range.clone())?;
+            let (layers, packer) = chunk::pack(model, range.clone())?;
             weights += packer.bytes();
             let activations = layers_workspace(&layers, precision, sizes)?;
             footprint.activations = footprint.activations.max(activations);
@@ -90,7 +93,7 @@ pub(super) fn layers_workspace(
         n_carried,
         needed_from: None,
     };
-    layers::run_chunk((&q, &workspace, 0), layers, chunk, &Interrupt::default())?;
+    chunk::run_chunk((&q, &workspace, 0), layers, chunk, &Interrupt::default())?;
     Ok(workspace.peak())
 }
 
@@ -140,7 +143,7 @@ pub(super) fn advise(error: CudaError, model: &Model, range: &Range<usize>) -> C
             ..
         } => {
             let fits = |n: &usize| {
-                let layers = layers::pack(model, range.start..range.start + n);
+                let layers = chunk::pack(model, range.start..range.start + n);
                 layers.is_ok_and(|(_, packer)| packer.bytes() <= free)
             };
             let smaller = (1..range.len()).rev().find(fits);

@@ -3,9 +3,10 @@
 
 use std::ops::Range;
 
+use super::linear::LoadedNorm;
 use super::memory::Allocation;
 use super::ops::{Argument, Grid, Queue, Rows, int, launch};
-use super::weights::{LoadedNorm, Mat, Packer, Values};
+use super::weights::{Mat, Packer, Values};
 use super::workspace::{Buffer, Scope, Workspace};
 use crate::backend::{BackendError, Interrupt, TokenScore};
 use crate::model::Head;

@@ -1,10 +1,11 @@
 //! Multi-head latent attention, over latents or over whole heads.
 
-use super::CudaError;
 use super::attention::{LoadedHeads, rotate};
-use super::layer::Run;
+use super::error::CudaError;
+use super::linear::{LoadedLinear, LoadedNorm};
 use super::ops::Rows;
-use super::weights::{LoadedLinear, LoadedNorm, Packer};
+use super::run::Run;
+use super::weights::Packer;
 use super::workspace::{Buffer, Scope};
 use crate::model::{Linear, Mla, MlaKv, MlaQuery};
 

@@ -1,9 +1,9 @@
 //! Kernels as functions of buffers, queued in order on the compute stream.
 
-use super::CudaError;
-use super::Precision;
+use super::error::CudaError;
 use super::gpu::Gpu;
 pub(super) use super::gpu::{Argument, Grid};
+use super::precision::Precision;
 use super::weights::Values;
 use super::workspace::Buffer;
 use crate::model::Activation;

@@ -1,9 +1,9 @@
 //! Products with weights, which are decoded on the way.
 
-use super::CudaError;
-use super::Precision;
 use super::blas::Product;
+use super::error::CudaError;
 use super::ops::{Argument, Grid, Queue, Rows, int, launch};
+use super::precision::Precision;
 use super::weights::Mat;
 use super::workspace::{Buffer, Scope};
 use crate::gguf::BlockType;

@@ -2,10 +2,11 @@
 //! short convolutions. States live in shared memory while a kernel walks along a
 //! sequence: every forward pass starts from zero.
 
-use super::CudaError;
-use super::layer::Run;
+use super::error::CudaError;
+use super::linear::{LoadedLinear, LoadedNorm};
 use super::ops::{Argument, Function, Grid, Rows, Scaling, int, launch};
-use super::weights::{LoadedLinear, LoadedNorm, Packer, Values};
+use super::run::Run;
+use super::weights::{Packer, Values};
 use super::workspace::{Buffer, Scope};
 use crate::model::{Activation, CausalConv, DeltaNet, HeadSharing, Mamba1, Mamba2, ShortConv};
 
