@@ -60,10 +60,9 @@ impl<'m> LoadedAttention<'m> {
         s.clock.lap(Part::Projections);
         let norms = a.qk_norm.as_ref();
         let after_rope = norms.is_some_and(|n| n.after_rope);
-        let q_heads = (a.heads.n_head, norms.map(|n| &n.q));
-        self.prepare(isa, q, first, q_heads, after_rope);
-        let k_heads = (a.heads.n_head_kv, norms.map(|n| &n.k));
-        self.prepare(isa, k, 0, k_heads, after_rope);
+        let (q_norm, k_norm) = (norms.map(|n| &n.q), norms.map(|n| &n.k));
+        self.prepare(isa, q, first, a.heads.n_head, q_norm, after_rope);
+        self.prepare(isa, k, 0, a.heads.n_head_kv, k_norm, after_rope);
         if let Some(t) = a.temperature {
             let rows = q.chunks_exact_mut(self.q.n_out());
             rows.zip(first..)
@@ -98,7 +97,8 @@ impl<'m> LoadedAttention<'m> {
         isa: Isa,
         xs: &mut [f32],
         first: usize,
-        (n_head, norm): (usize, Option<&Norm>),
+        n_head: usize,
+        norm: Option<&Norm>,
         after_rope: bool,
     ) {
         if let Some(norm) = norm.filter(|_| !after_rope) {
@@ -106,7 +106,7 @@ impl<'m> LoadedAttention<'m> {
         }
         if let Some(rope) = &self.rope {
             let head_dim = self.spec.heads.head_dim;
-            rope.apply(isa, xs, first, n_head * head_dim, (head_dim, 0));
+            rope.apply(isa, xs, first, n_head * head_dim, head_dim, 0);
         }
         if let Some(norm) = norm.filter(|_| after_rope) {
             norm::apply(isa, norm, xs);

@@ -162,7 +162,8 @@ impl Footprint {
     pub fn new(
         layers: &[LayerSizes],
         head: Option<&HeadSizes>,
-        (file, entries): (u64, u64),
+        file: u64,
+        entries: u64,
         n_embd: u64,
         load: Load,
     ) -> Self {

@@ -91,7 +91,7 @@ impl<'m> LoadedMla<'m> {
             }
         }
         self.rope
-            .apply(isa, raw, 0, n_head * width, (width, m.n_nope));
+            .apply(isa, raw, 0, n_head * width, width, m.n_nope);
         if let Some(t) = m.temperature {
             let rows = raw.chunks_exact_mut(n_head * width);
             rows.enumerate()
@@ -103,7 +103,7 @@ impl<'m> LoadedMla<'m> {
         let kv_a = room(&mut s.mixed, len * (lora + n_rot));
         self.kv_a.apply(exec, x, kv_a);
         self.rope
-            .apply(isa, kv_a, 0, lora + n_rot, (lora + n_rot, lora));
+            .apply(isa, kv_a, 0, lora + n_rot, lora + n_rot, lora);
         let latents = room(&mut s.up, len * lora);
         for (latent, row) in latents
             .chunks_exact_mut(lora)

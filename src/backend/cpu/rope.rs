@@ -41,7 +41,8 @@ impl RopeTable {
         xs: &mut [f32],
         first: usize,
         row: usize,
-        (head_dim, at): (usize, usize),
+        head_dim: usize,
+        at: usize,
     ) {
         for (t, row) in (first..).zip(xs.chunks_exact_mut(row)) {
             let angles = t * self.n_pairs..(t + 1) * self.n_pairs;

@@ -95,7 +95,8 @@ pub(super) fn rotate(
     rope: &Rope,
     x: Rows,
     n_head: usize,
-    (head_dim, at): (usize, usize),
+    head_dim: usize,
+    at: usize,
 ) -> Result<(), CudaError> {
     let [cosines, sines] = run.batch.rope(rope);
     let (n_rows, n_pairs) = (run.batch.n_rows, rope.n_pairs());
@@ -188,7 +189,8 @@ impl<'m> LoadedAttention<'m> {
                 rope,
                 Rows::dense(x, n_head * head_dim),
                 n_head,
-                (head_dim, 0),
+                head_dim,
+                0,
             )?;
         }
         match norm.filter(|_| after_rope) {

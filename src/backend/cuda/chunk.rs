@@ -5,10 +5,10 @@ use std::ops::Range;
 use super::batch::Batch;
 use super::error::CudaError;
 use super::layer::LoadedLayer;
-use super::ops::Queue;
+use super::ops::Place;
 use super::run::Run;
 use super::weights::Packer;
-use super::workspace::{Buffer, Workspace};
+use super::workspace::Buffer;
 use crate::backend::{BackendError, Interrupt};
 use crate::model::Model;
 
@@ -41,14 +41,22 @@ pub(super) fn chunks(lens: &[usize]) -> Vec<Range<usize>> {
     chunks
 }
 
-/// Sequences of a batch that run together.
-pub(super) struct Chunk<'c> {
+/// What sizes depend on.
+#[derive(Clone, Copy)]
+pub(super) struct Shape<'c> {
+    /// Lengths of the sequences.
     pub lens: &'c [usize],
     pub n_ctx: usize,
-    /// The hidden states and what they carry; for none, sizes are found only.
-    pub states: Option<(&'c mut [f32], &'c mut [f32])>,
+    /// Values of a row, and values that it carries.
     pub width: usize,
     pub n_carried: usize,
+}
+
+/// Sequences of a batch that run together.
+pub(super) struct Chunk<'c> {
+    pub shape: Shape<'c>,
+    /// The hidden states and what they carry; for none, sizes are found only.
+    pub states: Option<(&'c mut [f32], &'c mut [f32])>,
     /// Where the last of the layers is the model's last: the first position that
     /// is wanted of it.
     pub needed_from: Option<usize>,
@@ -60,24 +68,29 @@ pub(super) const NONE: i32 = i32::MAX;
 /// Runs layers on a chunk; returns, for each layer, the lowest row it left with a
 /// value that is not finite, or [`NONE`].
 pub(super) fn run_chunk(
-    (q, workspace, weights): (&Queue, &Workspace, u64),
+    place: Place,
     layers: &[LoadedLayer],
     chunk: Chunk,
     interrupt: &Interrupt,
 ) -> Result<Vec<i32>, BackendError> {
+    let Place {
+        q,
+        workspace,
+        weights,
+    } = place;
     let scope = workspace.scope();
-    let mut batch = Batch::new(q, &scope, chunk.lens)?;
+    let mut batch = Batch::new(q, &scope, chunk.shape.lens)?;
     for layer in layers {
         let (ropes, temperatures) = layer.by_position();
         for rope in ropes {
-            batch.add_rope(q, &scope, rope, chunk.n_ctx)?;
+            batch.add_rope(q, &scope, rope, chunk.shape.n_ctx)?;
         }
         for temperature in temperatures {
             batch.add_temperature(q, &scope, temperature)?;
         }
     }
-    let x = scope.buffer(batch.n_rows * chunk.width);
-    let carried = scope.buffer(batch.n_rows * chunk.n_carried);
+    let x = scope.buffer(batch.n_rows * chunk.shape.width);
+    let carried = scope.buffer(batch.n_rows * chunk.shape.n_carried);
     let bad: Buffer<i32> = scope.buffer(layers.len());
     let mut first_bad = vec![NONE; layers.len()];
     q.upload(bad, &first_bad)?;
@@ -98,8 +111,8 @@ pub(super) fn run_chunk(
             Some(from) if i + 1 == layers.len() => from,
             _ => 0,
         };
-        let positions = (batch.positions, from);
-        q.find_not_finite(bad.part(i, 1), x, positions, chunk.width)?;
+        let bad = bad.part(i, 1);
+        q.find_not_finite(bad, x, batch.positions, from, chunk.shape.width)?;
     }
     if let Some((states, values)) = chunk.states {
         q.download(x, states)?;

@@ -115,7 +115,7 @@ impl<'m> LoadedLayer<'m> {
             let scope = scope.scope();
             let out = scope.buffer(x.len);
             if let [branch] = &branches[..] {
-                branch.apply(run, &scope, (x, carried), out)?;
+                branch.apply(run, &scope, x, carried, out)?;
                 run.q.add(x, out)?;
                 continue;
             }
@@ -123,7 +123,7 @@ impl<'m> LoadedLayer<'m> {
             let sum = scope.buffer(x.len);
             run.q.clear(sum)?;
             for branch in branches {
-                branch.apply(run, &scope, (x, carried), out)?;
+                branch.apply(run, &scope, x, carried, out)?;
                 run.q.add(sum, out)?;
             }
             run.q.add(x, sum)?;
@@ -137,7 +137,8 @@ impl LoadedBranch<'_> {
         &self,
         run: &Run,
         scope: &Scope,
-        (x, carried): (Buffer, Buffer),
+        x: Buffer,
+        carried: Buffer,
         out: Buffer,
     ) -> Result<(), CudaError> {
         let scope = &scope.scope();

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use super::chunk::{Chunk, NONE, chunks, pack, run_chunk};
+use super::chunk::{Chunk, NONE, Shape, chunks, pack, run_chunk};
 use super::footprint;
 use super::layer::LoadedLayer;
 use super::memory::Allocation;
+use super::ops::Place;
 use super::session::Session;
 use super::upload::upload;
 use crate::backend::{BackendError, Hidden, Interrupt, LayerWindow, Stage, work};
@@ -77,22 +78,28 @@ impl LayerWindow for CudaLayers<'_> {
             let (x, values);
             (x, states) = states.split_at_mut(n_rows * width);
             (values, carried) = carried.split_at_mut(n_rows * n_carried);
-            let sizes = (lens, n_ctx, width, n_carried);
-            let bytes = footprint::layers_workspace(&self.layers, cuda.precision, sizes)?;
+            let shape = Shape {
+                lens,
+                n_ctx,
+                width,
+                n_carried,
+            };
+            let bytes = footprint::layers_workspace(&self.layers, cuda.precision, shape)?;
             let workspace = state.workspace(&cuda.gpu, bytes)?;
             // Whatever this batch needs is allocated: what is left may be taken.
             let mut next = cuda.next();
             *next = next.take().and_then(|n| n.start(&cuda.gpu, &cuda.model));
             drop(next);
             let chunk = Chunk {
-                lens,
-                n_ctx,
+                shape,
                 states: Some((x, values)),
-                width,
-                n_carried,
                 needed_from,
             };
-            let place = (&cuda.queue(), &workspace, self.weights.address());
+            let place = Place {
+                q: &cuda.queue(),
+                workspace: &workspace,
+                weights: self.weights.address(),
+            };
             let bad = run_chunk(place, &self.layers, chunk, interrupt)?;
             // The first layer counts, then the first row.
             let found = bad.iter().enumerate().find(|(_, row)| **row != NONE);

@@ -1,7 +1,7 @@
 //! Linear maps and norms on the device.
 
 use super::error::CudaError;
-use super::ops::{Queue, Rows, Scaling};
+use super::ops::{Normalization, Queue, Rows, Scaling};
 use super::weights::{Mat, Packer, Values};
 use super::workspace::{Buffer, Scope};
 use crate::model::{Linear, Norm, NormKind};
@@ -43,7 +43,7 @@ impl LoadedLinear {
         let (n_in, n_out) = (self.n_in(), self.n_out());
         let n_rows = out.len / n_out.max(1);
         let (x, rows) = (Rows::dense(x, n_in), Rows::dense(out, n_out));
-        q.multiply(scope, (&self.weight, weights), x, n_rows, rows, self.scale)?;
+        q.multiply(scope, &self.weight.on(weights), x, n_rows, rows, self.scale)?;
         match self.bias {
             Some(bias) => q.add_row(out, q.values(weights, bias)),
             None => Ok(()),
@@ -56,10 +56,11 @@ impl LoadedLinear {
         q: &Queue,
         scope: &Scope,
         weights: u64,
-        (x, n_rows): (Rows, usize),
+        x: Rows,
+        n_rows: usize,
         out: Rows,
     ) -> Result<(), CudaError> {
-        q.multiply(scope, (&self.weight, weights), x, n_rows, out, self.scale)
+        q.multiply(scope, &self.weight.on(weights), x, n_rows, out, self.scale)
     }
 }
 
@@ -104,7 +105,13 @@ impl LoadedNorm {
         n_runs: usize,
     ) -> Result<(), CudaError> {
         let values = |v: Option<Values>| v.map(|v| q.values(weights, v));
-        let both = (values(self.weight), values(self.bias));
-        q.normalize((out, x), n_runs, self.width, both, (self.scaling, self.eps))
+        let how = Normalization {
+            scaling: self.scaling,
+            eps: self.eps,
+            width: self.width,
+            weight: values(self.weight),
+            bias: values(self.bias),
+        };
+        q.normalize(how, x, out, n_runs)
     }
 }

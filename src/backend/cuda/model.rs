@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::error::CudaError;
 use super::layers::CudaLayers;
 use super::memory::MemoryUse;
+use super::ops::Place;
 use super::precision::Precision;
 use super::prefetch::Next;
 use super::session::Session;
@@ -98,10 +99,14 @@ impl LayerWindowModel for CudaModel {
             let bytes = footprint::logits_workspace(layout, self.0.precision, n, vocab.clone());
             let workspace = state.workspace(&self.0.gpu, bytes)?;
             let Some(head) = &state.head else { break };
-            let place = (&self.0.queue(), &workspace, head.weights.address());
+            let place = Place {
+                q: &self.0.queue(),
+                workspace: &workspace,
+                weights: head.weights.address(),
+            };
             logits.extend(
                 head.layout
-                    .logits(place, (rows, n), vocab.clone(), interrupt)?,
+                    .logits(place, rows, n, vocab.clone(), interrupt)?,
             );
             interrupt.worked(work(n_in * vocab.len(), n));
         }
@@ -132,7 +137,11 @@ impl LayerWindowModel for CudaModel {
             let bytes = footprint::head_workspace(layout, self.0.precision, targets.len());
             let workspace = state.workspace(&self.0.gpu, bytes)?;
             let Some(head) = &state.head else { break };
-            let place = (&self.0.queue(), &workspace, head.weights.address());
+            let place = Place {
+                q: &self.0.queue(),
+                workspace: &workspace,
+                weights: head.weights.address(),
+            };
             scores.extend(head.layout.score_targets(place, &rows, &ids, interrupt)?);
             interrupt.worked(work(width * self.n_vocab(), targets.len()));
         }

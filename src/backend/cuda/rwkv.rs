@@ -235,7 +235,7 @@ impl<'m> LoadedRwkv7<'m> {
         let removal = scope.buffer(n);
         run.q.copy(removal, k)?;
         run.q.multiply_row(removal, values(self.removal_scale))?;
-        unit_length(run, removal, dim, (0.0, LENGTH_FLOOR))?;
+        unit_length(run, removal, dim, 0.0, LENGTH_FLOOR)?;
         let rate_scale = values(self.rate_scale);
         launch!(
             run.q,

@@ -20,6 +20,14 @@ impl Mat {
         self.n_in / self.ty.block_elements() * self.ty.block_bytes()
     }
 
+    /// The matrix in an allocation that begins at `address`: it is at an address then.
+    pub fn on(&self, address: u64) -> Mat {
+        Mat {
+            at: self.at + address,
+            ..self.clone()
+        }
+    }
+
     /// The rows `[first, first + n)`.
     pub fn rows(&self, first: usize, n: usize) -> Mat {
         Mat {
