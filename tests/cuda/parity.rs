@@ -54,6 +54,8 @@ fn every_architecture() {
             bos: bos(&tiny),
             batch: 2,
         };
+        // What stays on the page should the comparison end here.
+        println!("{}", case.name);
         let max = error(&Both::tiny(&tiny), text);
         println!("{:24} max {max:.2e}", case.name);
         if max.is_nan() || max > BOUND {
