@@ -61,6 +61,7 @@ pub trait Backend: Sync {
 /// With what a device is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenOptions<'a> {
+    /// The arithmetic of products.
     pub numerics: Numerics,
     /// Threads of the host; 0 takes every core.
     pub n_threads: usize,
@@ -94,6 +95,7 @@ pub trait FoundDevice: fmt::Debug + Send + Sync {
 pub struct Device(&'static dyn Backend);
 
 impl Device {
+    /// The device of a backend; the registry lists those of this build.
     pub const fn new(backend: &'static dyn Backend) -> Self {
         Self(backend)
     }

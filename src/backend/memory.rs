@@ -44,7 +44,9 @@ impl Footprint {
 /// A footprint beside what a device has free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
+    /// What a run takes.
     pub footprint: Footprint,
+    /// Bytes that are free.
     pub free: u64,
 }
 

@@ -14,13 +14,18 @@ pub enum Placement {
     /// All layers on one device, so many at a time; each window sees the whole corpus
     /// before the next one.
     Cycle {
+        /// Where all layers run.
         device: Device,
+        /// Layers of a window; the last may be shorter.
         layers_per_window: usize,
     },
     /// `count` layers from `first` on a device, the others on the CPU.
     Offload {
+        /// The device beside the CPU.
         device: Device,
+        /// How many layers it has.
         count: usize,
+        /// The first of them.
         first: usize,
     },
 }

@@ -9,6 +9,7 @@ use crate::backend::{ACCELERATORS, CPU, Device, Placement};
 pub enum PlacementRequest {
     /// The planner chooses.
     Auto,
+    /// This one, or an error where it cannot be run.
     Fixed(Placement),
 }
 

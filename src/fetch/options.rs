@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::error::{FetchError, nameless};
-use super::progress::Progress;
+use super::progress::TransferProgress;
 
 /// Where downloads are kept, and how patient they are.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl FetchOptions {
 
     /// Notes that the cache cannot be written, the first time that it is called
     /// for these options or a clone of them. Nothing but time is lost by it.
-    pub fn note_cache_trouble(&self, error: &io::Error, progress: &dyn Progress) {
+    pub fn note_cache_trouble(&self, error: &io::Error, progress: &dyn TransferProgress) {
         if self.noted.swap(true, Ordering::Relaxed) {
             return;
         }

@@ -26,7 +26,18 @@ impl Mixer {
 
     /// Whether a row's output depends on the rows before it.
     pub fn mixes_rows(&self) -> bool {
-        !matches!(self, Mixer::Ffn(_) | Mixer::Moe(_))
+        match self {
+            Mixer::Ffn(_) | Mixer::Moe(_) => false,
+            Mixer::Attention(_)
+            | Mixer::Mla(_)
+            | Mixer::Mamba1(_)
+            | Mixer::Mamba2(_)
+            | Mixer::DeltaNet(_)
+            | Mixer::ShortConv(_)
+            | Mixer::Rwkv6TimeMix(_)
+            | Mixer::Rwkv7TimeMix(_)
+            | Mixer::ChannelMix(_) => true,
+        }
     }
 }
 

@@ -435,7 +435,16 @@ impl Model {
         let blocks = self.layers.iter().flat_map(|l| &l.blocks);
         let carried = blocks.flat_map(|b| &b.branches).map(|b| match &b.mixer {
             Mixer::Rwkv7TimeMix(m) => m.n_head * m.head_dim,
-            _ => 0,
+            Mixer::Attention(_)
+            | Mixer::Mla(_)
+            | Mixer::Ffn(_)
+            | Mixer::Moe(_)
+            | Mixer::Mamba1(_)
+            | Mixer::Mamba2(_)
+            | Mixer::DeltaNet(_)
+            | Mixer::ShortConv(_)
+            | Mixer::Rwkv6TimeMix(_)
+            | Mixer::ChannelMix(_) => 0,
         });
         carried.max().unwrap_or(0)
     }

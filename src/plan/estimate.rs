@@ -183,8 +183,9 @@ impl Part<'_> {
         };
         let on_cpu: Vec<_> = passes.iter().flat_map(|pass| cpu_layers(pass)).collect();
         let head = last_device(&partition).then_some(&model.head);
-        let sizes = (of_file, model.vocabulary_entries);
-        Some(Footprint::new(&on_cpu, head, sizes, model.n_embd as u64, load).total())
+        let entries = model.vocabulary_entries;
+        let n_embd = model.n_embd as u64;
+        Some(Footprint::new(&on_cpu, head, of_file, entries, n_embd, load).total())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Machine;
 use crate::backend::{
-    BackendError, Budget, CPU, Device, Footprint, FoundDevice, Numerics, Placement,
+    ACCELERATORS, BackendError, Budget, CPU, Device, Footprint, FoundDevice, Numerics, Placement,
 };
 use crate::experiment::PlacementRequest;
 use crate::model::Model;
@@ -111,7 +111,14 @@ impl Resolution {
         if !budget.holds() {
             let smaller = subject.largest_cycle(device, found).ok().flatten();
             let advice = match smaller {
-                Some((n, _)) => format!("; gpu_layers = {n} with cycle = true fits"),
+                Some((n, _)) => {
+                    // Without a device the first is meant.
+                    let named = match ACCELERATORS.first() {
+                        Some(&first) if first == device => String::new(),
+                        _ => format!("device = \"{device}\", "),
+                    };
+                    format!("; {named}gpu_layers = {n} with cycle = true fits")
+                }
                 None => "; no cycle fits either: use \"cpu\"".to_owned(),
             };
             return Err(Unavailable::Memory {

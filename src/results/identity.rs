@@ -7,12 +7,17 @@ use crate::eval::Geometry;
 /// What is not known is empty.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Identity {
+    /// Name of the model.
     pub model: String,
+    /// Of its bytes, in hexadecimal.
     pub model_sha256: String,
     /// The block type that holds most of the weights.
     pub model_type: String,
+    /// What computes, e.g. `llama`.
     pub architecture: String,
+    /// Name of the corpus.
     pub corpus: String,
+    /// Of its bytes, in hexadecimal.
     pub corpus_sha256: String,
     /// Whether special tokens in the corpus are parsed.
     pub parse_special: bool,
@@ -20,6 +25,7 @@ pub struct Identity {
     pub placement: String,
     /// As it was resolved, e.g. `cpu[0,30)`.
     pub layer_placement: String,
+    /// The arithmetic, by name.
     pub numerics: String,
     /// Name and version, e.g. `pplx 0.1.0, arithmetic 1`.
     pub engine: String,

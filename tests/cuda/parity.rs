@@ -3,7 +3,7 @@
 use pplx::backend::cuda::{CUDA, Precision};
 use pplx::backend::{BackendError, CPU, Interrupt, LayerWindowModel, Partition, TokenScore};
 use pplx::eval::{Geometry, Mode, WindowScore};
-use pplx::model::Model;
+use pplx::model::{Gating, HeadSharing, Mixer, MlaKv, MlaQuery, Model};
 
 use crate::cases::{CASES, GEOMETRY, bos, by_name, tokens};
 use crate::cuda_standin::standin;
@@ -54,6 +54,8 @@ fn every_architecture() {
             bos: bos(&tiny),
             batch: 2,
         };
+        // What stays on the page should the comparison end here.
+        println!("{}", case.name);
         let max = error(&Both::tiny(&tiny), text);
         println!("{:24} max {max:.2e}", case.name);
         if max.is_nan() || max > BOUND {
@@ -61,6 +63,67 @@ fn every_architecture() {
         }
     }
     assert!(failed.is_empty(), "{failed:?}");
+}
+
+/// A number for each kind of mixer, and each form of it that has an order of
+/// operations of its own. A new one does not compile until it has a number here.
+fn form(mixer: &Mixer) -> Vec<usize> {
+    match mixer {
+        Mixer::Attention(_) => vec![0],
+        Mixer::Mla(m) => {
+            let query = match m.query {
+                MlaQuery::Direct(_) => 1,
+                MlaQuery::LowRank { .. } => 2,
+            };
+            let kv = match m.kv {
+                MlaKv::Absorbed { .. } => 3,
+                MlaKv::Expanded { .. } => 4,
+            };
+            vec![query, kv]
+        }
+        Mixer::Ffn(_) => vec![5],
+        Mixer::Moe(m) => {
+            let weighed = if m.weigh_input { 6 } else { 7 };
+            let shared = match &m.shared {
+                None => 8,
+                Some(s) if s.gate.is_none() => 9,
+                Some(_) => 10,
+            };
+            let gating = match m.gating {
+                Gating::Softmax => 11,
+                Gating::Sigmoid => 12,
+                Gating::SoftmaxOfChosen => 13,
+            };
+            vec![weighed, shared, gating]
+        }
+        Mixer::Mamba1(m) => vec![if m.norms.is_some() { 14 } else { 15 }],
+        Mixer::Mamba2(m) => vec![if m.norm.is_some() { 16 } else { 17 }],
+        Mixer::DeltaNet(m) => vec![match m.sharing {
+            HeadSharing::Cyclic => 18,
+            HeadSharing::Blocks => 19,
+        }],
+        Mixer::ShortConv(_) => vec![20],
+        Mixer::Rwkv6TimeMix(_) => vec![21],
+        Mixer::Rwkv7TimeMix(_) => vec![22],
+        Mixer::ChannelMix(_) => vec![23],
+    }
+}
+
+/// The order of a mixer's operations is written twice, for the CPU and for CUDA.
+/// `every_architecture` holds the two together, for every form that there is.
+#[test]
+fn every_form_of_a_mixer_has_a_case() {
+    const N_FORMS: usize = 24;
+    let mut seen = [false; N_FORMS];
+    for case in CASES {
+        let model = (case.build)().model().unwrap_or_else(|e| panic!("{e}"));
+        let blocks = model.layers.iter().flat_map(|l| &l.blocks);
+        for branch in blocks.flat_map(|b| &b.branches) {
+            form(&branch.mixer).into_iter().for_each(|i| seen[i] = true);
+        }
+    }
+    let missing: Vec<usize> = (0..N_FORMS).filter(|&i| !seen[i]).collect();
+    assert!(missing.is_empty(), "no case has the forms {missing:?}");
 }
 
 /// The larger models of `../shared/arch`: windows of 64.

@@ -5,3 +5,4 @@ mod corruption;
 mod interruption;
 mod partitions;
 mod probe;
+mod registry;

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::CpuModel;
+use super::model::CpuModel;
+use super::numerics::{NAME, NUMERICS};
 use crate::backend::{
     Backend, BackendError, Device, Footprint, FoundDevice, LayerWindowModel, Numerics, OpenOptions,
     Share,
@@ -17,7 +18,7 @@ struct Cpu;
 
 impl Backend for Cpu {
     fn name(&self) -> &'static str {
-        "cpu"
+        NAME
     }
 
     fn title(&self) -> &'static str {
@@ -29,7 +30,7 @@ impl Backend for Cpu {
     }
 
     fn numerics(&self) -> &'static [Numerics] {
-        &[Numerics::Exact, Numerics::Q8]
+        NUMERICS
     }
 
     fn probe(&self) -> Result<Arc<dyn FoundDevice>, BackendError> {

@@ -1,7 +1,7 @@
 //! Causal convolutions along the positions, each channel by itself.
 
-use super::isa::{Isa, multiversion};
-use super::spread;
+use super::exec::Exec;
+use crate::isa::multiversion;
 use crate::model::CausalConv;
 
 pub(super) struct LoadedConv<'m> {
@@ -25,10 +25,11 @@ impl<'m> LoadedConv<'m> {
     }
 
     /// `out ← conv(x)` for the rows of one sequence.
-    pub fn apply(&self, isa: Isa, spread: bool, x: &[f32], out: &mut [f32]) {
+    pub fn apply(&self, exec: &Exec, x: &[f32], out: &mut [f32]) {
+        let isa = exec.isa;
         const ROWS: usize = 32;
         let n = self.n_channels;
-        spread::chunks_mut(spread, out, ROWS * n, |i, out| {
+        exec.chunks_mut(out, ROWS * n, |i, out| {
             rows(isa, out, i * ROWS, x, &self.taps, self.bias, n);
         });
     }
@@ -57,6 +58,7 @@ multiversion! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::isa::Isa;
     use crate::model::Vector;
 
     fn values(n: usize, seed: f32) -> Vec<f32> {
@@ -82,7 +84,7 @@ mod tests {
             for isa in Isa::available() {
                 for spread in [false, true] {
                     let mut out = vec![f32::NAN; len * n];
-                    conv.apply(isa, spread, &x, &mut out);
+                    conv.apply(&Exec { isa, spread }, &x, &mut out);
                     for t in 0..len {
                         for c in 0..n {
                             let mut want = spec.bias.as_ref().map_or(0.0, |b| b.values[c].into());

@@ -1,7 +1,7 @@
 //! Gated delta nets.
 
 use super::conv::LoadedConv;
-use super::isa::Isa;
+use super::exec::Exec;
 use super::scan::{self, Columns, Scan};
 use super::scratch::{Scratch, room};
 use super::weights::{LoadedLinear, Source};
@@ -37,7 +37,8 @@ impl<'m> LoadedDeltaNet<'m> {
     }
 
     /// `out ← delta_net(x)` for the rows of one sequence.
-    pub fn apply(&self, isa: Isa, spread: bool, x: &[f32], s: &mut Scratch, out: &mut [f32]) {
+    pub fn apply(&self, exec: &Exec, x: &[f32], s: &mut Scratch, out: &mut [f32]) {
+        let isa = exec.isa;
         let m = self.spec;
         let dim = m.head_dim;
         let len = out.len() / self.output.n_out();
@@ -47,8 +48,8 @@ impl<'m> LoadedDeltaNet<'m> {
             let part = room(buffer, len * linear.n_out());
             // Where a query is nearly orthogonal to the keys so far, the norm behind
             // the recurrence magnifies what these products have lost.
-            linear.apply_wide(isa, spread, x, raw);
-            conv.apply(isa, spread, raw, part);
+            linear.apply_wide(exec, x, raw);
+            conv.apply(exec, raw, part);
             math::silu(isa, part);
         }
         let (n_k, n_v) = (m.n_k_head * dim, m.n_v_head * dim);
@@ -57,11 +58,11 @@ impl<'m> LoadedDeltaNet<'m> {
         math::unit_length(isa, k, dim, m.length_eps, 0.0);
         math::scale(isa, q, 1.0 / (dim as f32).sqrt());
         let log_decay = room(&mut s.decay, len * m.n_v_head);
-        self.alpha.apply(isa, spread, x, log_decay);
+        self.alpha.apply(exec, x, log_decay);
         math::softplus(isa, log_decay);
         math::mul_rows(isa, log_decay, &m.a.values);
         let beta = room(&mut s.rate, len * m.n_v_head);
-        self.beta.apply(isa, spread, x, beta);
+        self.beta.apply(exec, x, beta);
         math::sigmoid_in_place(isa, beta);
 
         let (q, k, v) = (&*q, &*k, &s.v[..len * n_v]);
@@ -72,7 +73,7 @@ impl<'m> LoadedDeltaNet<'m> {
             dim,
         };
         let mixed = room(&mut s.mixed, len * n_v);
-        scan.run(spread, &mut s.scan, mixed, |head, state, y| {
+        scan.run(exec, &mut s.scan, mixed, |head, state, y| {
             let k_head = match m.sharing {
                 HeadSharing::Cyclic => head % m.n_k_head,
                 HeadSharing::Blocks => head / (m.n_v_head / m.n_k_head),
@@ -90,8 +91,8 @@ impl<'m> LoadedDeltaNet<'m> {
         });
         norm::apply(isa, &m.norm, mixed);
         let gate = room(&mut s.gate, len * n_v);
-        self.gate.apply(isa, spread, x, gate);
+        self.gate.apply(exec, x, gate);
         math::silu_mul(isa, gate, mixed);
-        self.output.apply(isa, spread, gate, out);
+        self.output.apply(exec, gate, out);
     }
 }

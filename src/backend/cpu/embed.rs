@@ -1,9 +1,9 @@
 //! Token embedding: on the host for every device, since it reads a few rows of
 //! the file.
 
-use super::isa::Isa;
 use super::{math, norm};
 use crate::backend::{BackendError, Hidden, Stage};
+use crate::isa::Isa;
 use crate::model::Model;
 use crate::quant;
 
@@ -38,7 +38,12 @@ pub(in crate::backend) fn embed(
             });
         }
         embed_one(isa, model, ids, xs)?;
-        check_finite(isa, xs, (sequence, 0, model.n_embd), Stage::Embedding)?;
+        let rows = RowsOf {
+            sequence,
+            first: 0,
+            width: model.n_embd,
+        };
+        check_finite(isa, xs, rows, Stage::Embedding)?;
     }
     Ok(hidden)
 }
@@ -67,22 +72,29 @@ fn embed_one(isa: Isa, model: &Model, ids: &[u32], xs: &mut [f32]) -> Result<(),
     Ok(())
 }
 
-/// The error for the first row of `xs` that is not finite; they are the rows, of
-/// `width` values, of a sequence from position `first` on.
+/// Rows of `width` values of a sequence, from position `first` on.
+#[derive(Clone, Copy)]
+pub(super) struct RowsOf {
+    pub sequence: usize,
+    pub first: usize,
+    pub width: usize,
+}
+
+/// The error for the first row of `xs` that is not finite.
 pub(super) fn check_finite(
     isa: Isa,
     xs: &[f32],
-    (sequence, first, width): (usize, usize, usize),
+    rows: RowsOf,
     stage: Stage,
 ) -> Result<(), BackendError> {
     if math::all_finite(isa, xs) {
         return Ok(());
     }
-    let mut rows = xs.chunks_exact(width);
-    let position = rows.position(|row| !math::all_finite(isa, row));
+    let mut each = xs.chunks_exact(rows.width);
+    let position = each.position(|row| !math::all_finite(isa, row));
     Err(BackendError::NotFinite {
-        sequence,
-        position: first + position.unwrap_or(0),
+        sequence: rows.sequence,
+        position: rows.first + position.unwrap_or(0),
         stage,
     })
 }

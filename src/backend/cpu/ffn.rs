@@ -1,10 +1,11 @@
 //! Feed-forward networks.
 
-use super::isa::{Isa, multiversion};
+use super::exec::Exec;
 use super::scratch::room;
 use super::weights::{LoadedLinear, Source};
-use super::{math, norm, spread};
+use super::{math, norm};
 use crate::backend::BackendError;
+use crate::isa::multiversion;
 use crate::model::{Activation, Ffn, Xielu};
 
 pub(super) struct LoadedFfn<'m> {
@@ -33,23 +34,23 @@ impl<'m> LoadedFfn<'m> {
     /// `out ← ffn(x)` for the rows of `x`.
     pub fn apply(
         &self,
-        isa: Isa,
-        spread: bool,
+        exec: &Exec,
         x: &[f32],
         gate: &mut Vec<f32>,
         up: &mut Vec<f32>,
         out: &mut [f32],
     ) {
+        let isa = exec.isa;
         const CHUNK: usize = 1 << 16;
         let len = out.len() / self.n_out() * self.spec.n_ff;
         let up = room(up, len);
-        self.up.apply(isa, spread, x, up);
+        self.up.apply(exec, x, up);
         let inner = match &self.gate {
             Some(gate_map) => {
                 let gate = room(gate, len);
-                gate_map.apply(isa, spread, x, gate);
+                gate_map.apply(exec, x, gate);
                 let up = &*up;
-                spread::chunks_mut(spread, gate, CHUNK, |i, gate| {
+                exec.chunks_mut(gate, CHUNK, |i, gate| {
                     let up = &up[i * CHUNK..][..gate.len()];
                     match self.spec.activation {
                         Activation::Silu => math::silu_mul(isa, gate, up),
@@ -68,7 +69,7 @@ impl<'m> LoadedFfn<'m> {
                 gate
             }
             None => {
-                spread::chunks_mut(spread, up, CHUNK, |_, up| match self.spec.activation {
+                exec.chunks_mut(up, CHUNK, |_, up| match self.spec.activation {
                     Activation::Silu => math::silu(isa, up),
                     Activation::GeluTanh => math::gelu_tanh(isa, up),
                     Activation::ReluSquared => math::relu_squared(isa, up),
@@ -82,7 +83,7 @@ impl<'m> LoadedFfn<'m> {
         if let Some(sub_norm) = &self.spec.sub_norm {
             norm::apply(isa, sub_norm, inner);
         }
-        self.down.apply(isa, spread, inner, out);
+        self.down.apply(exec, inner, out);
     }
 }
 

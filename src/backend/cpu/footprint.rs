@@ -5,9 +5,10 @@ use super::gemm::PANEL;
 use super::head::{ROWS, RUN};
 use super::math::LogSumExp;
 use super::q8::Support;
-use super::{Isa, LAYER_BYTES};
+use super::weights::LAYER_BYTES;
 use crate::backend::{Numerics, TokenScore};
 use crate::gguf::TensorInfo;
+use crate::isa::Isa;
 
 /// Bytes of a value.
 const F32: u64 = size_of::<f32>() as u64;
@@ -161,7 +162,8 @@ impl Footprint {
     pub fn new(
         layers: &[LayerSizes],
         head: Option<&HeadSizes>,
-        (file, entries): (u64, u64),
+        file: u64,
+        entries: u64,
         n_embd: u64,
         load: Load,
     ) -> Self {

@@ -5,14 +5,13 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::Residency;
 use super::gemm::PANEL;
-use super::isa::Isa;
 use super::math::{self, LogSumExp};
 use super::norm;
 use super::scratch::room;
-use super::weights::{Source, Weight};
+use super::weights::{Residency, Source, Weight};
 use crate::backend::{BackendError, Interrupt, Target, TokenScore, work};
+use crate::isa::Isa;
 use crate::model::Head;
 
 /// Vocabulary entries decoded at a time.
@@ -102,7 +101,8 @@ pub(super) fn logits(
     head: &Head,
     rows: &[f32],
     vocab: Range<usize>,
-    (residency, interrupt): (Residency, &Interrupt),
+    residency: Residency,
+    interrupt: &Interrupt,
 ) -> Result<Vec<f32>, BackendError> {
     let (n, width) = (head.weight.n_in, vocab.len());
     let mut out = vec![0.0f32; rows.len() / n * width];
@@ -139,7 +139,8 @@ pub(super) fn score_targets(
     head: &Head,
     hidden: &[f32],
     targets: &[Target],
-    (residency, interrupt): (Residency, &Interrupt),
+    residency: Residency,
+    interrupt: &Interrupt,
 ) -> Result<Result<Vec<TokenScore>, usize>, BackendError> {
     let n = head.weight.n_in;
     let numbers: Vec<usize> = targets.iter().map(|t| t.row).collect();

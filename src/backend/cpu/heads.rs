@@ -3,23 +3,16 @@
 
 use rayon::prelude::*;
 
+use super::exec::Exec;
 use super::gemm::{self, PANEL, Packed, Product};
-use super::isa::Isa;
 use super::math;
-use super::scratch::room;
+use super::scratch::{HeadScratch, room};
 use crate::backend::{Storage, SumOrder, Variation};
+use crate::isa::Isa;
 use crate::model::Heads;
 
 /// Queries in a block, which meet the same keys; a multiple of the kernels' row tiles.
 const QUERIES: usize = 28;
-
-/// Packed keys and values, and scores: kept from layer to layer.
-#[derive(Default)]
-pub(super) struct HeadScratch {
-    keys: Vec<Packed>,
-    values: Vec<Packed>,
-    scores: Vec<f32>,
-}
 
 /// `mixed ← softmax(scale · q·kᵀ) · v` for every head. Rows are positions; `q`
 /// rows hold `n_head × head_dim` values, `k` rows `n_head_kv × head_dim`, `v`
@@ -27,15 +20,15 @@ pub(super) struct HeadScratch {
 /// `k` and `v` begin at position 0, those of `q` and `mixed` at `first`. The scale
 /// is taken into `q`.
 pub(super) fn attend(
-    isa: Isa,
-    spread: bool,
-    (heads, variation): (&Heads, Variation),
+    exec: &Exec,
+    heads: &Heads,
+    variation: Variation,
     [q, k, v]: [&mut [f32]; 3],
     first: usize,
     s: &mut HeadScratch,
     mixed: &mut [f32],
 ) {
-    let h = heads;
+    let (h, isa) = (heads, exec.isa);
     if variation.kv == Storage::F16 {
         math::round_to_f16(isa, k);
         math::round_to_f16(isa, v);
@@ -56,7 +49,7 @@ pub(super) fn attend(
             values.reverse_terms();
         }
     };
-    if spread {
+    if exec.spread {
         let both = s.keys.par_iter_mut().zip(&mut s.values);
         both.enumerate().for_each(pack);
     } else {
@@ -81,7 +74,7 @@ pub(super) fn attend(
             one.block(isa, i * QUERIES, scores, mixed);
         }
     };
-    if spread {
+    if exec.spread {
         mixed
             .par_chunks_mut(QUERIES * width)
             .enumerate()

@@ -1,7 +1,7 @@
 //! Noise of one unit in the last place, the same wherever and whenever a value is
 //! computed.
 
-use super::isa::{Isa, multiversion};
+use crate::isa::{Isa, multiversion};
 use crate::stats::SplitMix64;
 
 /// The seed of a layer's noise.

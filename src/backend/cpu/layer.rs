@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::attention::LoadedAttention;
 use super::delta_net::LoadedDeltaNet;
+use super::exec::Exec;
 use super::ffn::LoadedFfn;
-use super::isa::Isa;
 use super::mamba::{LoadedMamba1, LoadedMamba2};
 use super::mla::LoadedMla;
 use super::moe::LoadedMoe;
@@ -38,6 +38,8 @@ enum LoadedMixer<'m> {
 type Branches<'m> = Vec<(&'m Branch, LoadedMixer<'m>)>;
 
 pub(super) struct LoadedLayer<'m> {
+    /// Of the hidden state.
+    width: usize,
     rescale: f32,
     blocks: Vec<Branches<'m>>,
 }
@@ -46,6 +48,7 @@ impl<'m> LoadedLayer<'m> {
     pub fn load(
         source: Source<'m>,
         layer: &'m Layer,
+        width: usize,
         rope: impl Fn(&Rope) -> Arc<RopeTable>,
     ) -> Result<Self, BackendError> {
         let branch = |b: &'m Branch| -> Result<_, BackendError> {
@@ -69,6 +72,7 @@ impl<'m> LoadedLayer<'m> {
         };
         let blocks = layer.blocks.iter();
         Ok(Self {
+            width,
             rescale: layer.rescale,
             blocks: blocks
                 .map(|block| block.branches.iter().map(branch).collect())
@@ -82,12 +86,14 @@ impl<'m> LoadedLayer<'m> {
     /// be finite: false may concern rows before `from`.
     pub fn apply(
         &self,
-        isa: Isa,
-        spread: bool,
-        (x, carried): (&mut [f32], &mut [f32]),
-        (width, from): (usize, usize),
+        exec: &Exec,
+        x: &mut [f32],
+        carried: &mut [f32],
+        from: usize,
         s: &mut Scratch,
     ) -> bool {
+        let width = self.width;
+        let isa = exec.isa;
         let mut finite = false;
         let mixes = |branches: &Branches| branches.iter().any(|(b, _)| b.mixer.mixes_rows());
         let last_mixing = self.blocks.iter().rposition(mixes).unwrap_or(0);
@@ -106,8 +112,13 @@ impl<'m> LoadedLayer<'m> {
                     0 => room(&mut sum, n),
                     _ => room(&mut out, n),
                 };
-                let input = (&*x, &mut *carried);
-                apply_branch(isa, spread, branch, mixer, input, (width, first), s, into);
+                let input = Input {
+                    x,
+                    carried,
+                    width,
+                    first,
+                };
+                apply_branch(exec, branch, mixer, input, s, into);
                 if i > 0 {
                     math::add(isa, &mut sum[..n], &out[..n]);
                 }
@@ -124,18 +135,32 @@ impl<'m> LoadedLayer<'m> {
     }
 }
 
+/// What a branch reads.
+struct Input<'a> {
+    x: &'a [f32],
+    carried: &'a mut [f32],
+    /// Values of a row of `x`.
+    width: usize,
+    /// The position of the first row that is wanted.
+    first: usize,
+}
+
 /// `out ← branch(x)`; the rows of `out` begin at position `first`, those of `x` at 0.
-#[allow(clippy::too_many_arguments)]
 fn apply_branch(
-    isa: Isa,
-    spread: bool,
+    exec: &Exec,
     branch: &Branch,
     mixer: &LoadedMixer,
-    (x, carried): (&[f32], &mut [f32]),
-    (width, first): (usize, usize),
+    input: Input,
     s: &mut Scratch,
     out: &mut [f32],
 ) {
+    let isa = exec.isa;
+    let Input {
+        x,
+        carried,
+        width,
+        first,
+    } = input;
     let mut normed = std::mem::take(&mut s.normed);
     let x = match branch.mixer.mixes_rows() {
         true => x,
@@ -151,17 +176,17 @@ fn apply_branch(
     };
     s.clock.lap(Part::Rest);
     match mixer {
-        LoadedMixer::Attention(a) => a.apply(isa, spread, input, first, s, out),
-        LoadedMixer::Mla(m) => m.apply(isa, spread, input, s, out),
-        LoadedMixer::Ffn(f) => f.apply(isa, spread, input, &mut s.gate, &mut s.up, out),
-        LoadedMixer::Moe(m) => m.apply(isa, spread, input, s, out),
-        LoadedMixer::Mamba1(m) => m.apply(isa, spread, input, s, out),
-        LoadedMixer::Mamba2(m) => m.apply(isa, spread, input, s, out),
-        LoadedMixer::DeltaNet(m) => m.apply(isa, spread, input, s, out),
-        LoadedMixer::ShortConv(m) => m.apply(isa, spread, input, s, out),
-        LoadedMixer::Rwkv6(m) => m.apply(isa, spread, input, s, out),
-        LoadedMixer::Rwkv7(m) => m.apply(isa, spread, input, carried, s, out),
-        LoadedMixer::ChannelMix(m) => m.apply(isa, spread, input, s, out),
+        LoadedMixer::Attention(a) => a.apply(exec, input, first, s, out),
+        LoadedMixer::Mla(m) => m.apply(exec, input, s, out),
+        LoadedMixer::Ffn(f) => f.apply(exec, input, &mut s.gate, &mut s.up, out),
+        LoadedMixer::Moe(m) => m.apply(exec, input, s, out),
+        LoadedMixer::Mamba1(m) => m.apply(exec, input, s, out),
+        LoadedMixer::Mamba2(m) => m.apply(exec, input, s, out),
+        LoadedMixer::DeltaNet(m) => m.apply(exec, input, s, out),
+        LoadedMixer::ShortConv(m) => m.apply(exec, input, s, out),
+        LoadedMixer::Rwkv6(m) => m.apply(exec, input, s, out),
+        LoadedMixer::Rwkv7(m) => m.apply(exec, input, carried, s, out),
+        LoadedMixer::ChannelMix(m) => m.apply(exec, input, s, out),
     }
     s.clock.lap(mixer.part());
     if let Some(norm) = &branch.post_norm {
@@ -179,15 +204,27 @@ impl LoadedMixer<'_> {
         match self {
             LoadedMixer::Attention(_) | LoadedMixer::Mla(_) => Part::Projections,
             LoadedMixer::Ffn(_) | LoadedMixer::Moe(_) | LoadedMixer::ChannelMix(_) => Part::Ffn,
-            _ => Part::Recurrence,
+            LoadedMixer::Mamba1(_)
+            | LoadedMixer::Mamba2(_)
+            | LoadedMixer::DeltaNet(_)
+            | LoadedMixer::ShortConv(_)
+            | LoadedMixer::Rwkv6(_)
+            | LoadedMixer::Rwkv7(_) => Part::Recurrence,
         }
     }
 
     /// Whether it can yield the rows from some position on alone.
     fn can_start_late(&self) -> bool {
-        matches!(
-            self,
-            LoadedMixer::Attention(_) | LoadedMixer::Ffn(_) | LoadedMixer::Moe(_)
-        )
+        match self {
+            LoadedMixer::Attention(_) | LoadedMixer::Ffn(_) | LoadedMixer::Moe(_) => true,
+            LoadedMixer::Mla(_)
+            | LoadedMixer::Mamba1(_)
+            | LoadedMixer::Mamba2(_)
+            | LoadedMixer::DeltaNet(_)
+            | LoadedMixer::ShortConv(_)
+            | LoadedMixer::Rwkv6(_)
+            | LoadedMixer::Rwkv7(_)
+            | LoadedMixer::ChannelMix(_) => false,
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Mamba-1 and Mamba-2.
 
 use super::conv::LoadedConv;
-use super::isa::Isa;
+use super::exec::Exec;
 use super::scan::{self, Columns, Scan};
 use super::scratch::{Scratch, room};
 use super::weights::{LoadedLinear, Source};
@@ -50,26 +50,27 @@ impl<'m> LoadedMamba1<'m> {
     }
 
     /// `out ← mamba(x)` for the rows of one sequence.
-    pub fn apply(&self, isa: Isa, spread: bool, x: &[f32], s: &mut Scratch, out: &mut [f32]) {
+    pub fn apply(&self, exec: &Exec, x: &[f32], s: &mut Scratch, out: &mut [f32]) {
+        let isa = exec.isa;
         let (n, n_state, block) = (self.spec.n_inner, self.spec.n_state, self.block);
         let len = out.len() / self.output.n_out();
         let (raw, u) = (room(&mut s.raw, len * n), room(&mut s.up, len * n));
-        self.input.apply(isa, spread, x, raw);
-        self.conv.apply(isa, spread, raw, u);
+        self.input.apply(exec, x, raw);
+        self.conv.apply(exec, raw, u);
         math::silu(isa, u);
 
         let low = room(&mut s.low, len * self.dt_low.n_out());
         let (b, c) = (room(&mut s.k, len * n_state), room(&mut s.v, len * n_state));
-        self.dt_low.apply(isa, spread, u, low);
-        self.b.apply(isa, spread, u, b);
-        self.c.apply(isa, spread, u, c);
+        self.dt_low.apply(exec, u, low);
+        self.b.apply(exec, u, b);
+        self.c.apply(exec, u, c);
         if let Some([low_norm, b_norm, c_norm]) = &self.spec.norms {
             norm::apply(isa, low_norm, low);
             norm::apply(isa, b_norm, b);
             norm::apply(isa, c_norm, c);
         }
         let delta = room(&mut s.decay, len * n);
-        self.dt.apply(isa, spread, low, delta);
+        self.dt.apply(exec, low, delta);
         math::softplus(isa, delta);
 
         let (u, delta, b, c) = (&*u, &*delta, &*b, &*c);
@@ -79,7 +80,7 @@ impl<'m> LoadedMamba1<'m> {
             dim: block,
         };
         let mixed = room(&mut s.mixed, len * n);
-        scan.run(spread, &mut s.scan, mixed, |i, state, y| {
+        scan.run(exec, &mut s.scan, mixed, |i, state, y| {
             scan::mamba1(
                 isa,
                 state,
@@ -93,9 +94,9 @@ impl<'m> LoadedMamba1<'m> {
             );
         });
         let gate = room(&mut s.gate, len * n);
-        self.gate.apply(isa, spread, x, gate);
+        self.gate.apply(exec, x, gate);
         math::silu_mul(isa, gate, mixed);
-        self.output.apply(isa, spread, gate, out);
+        self.output.apply(exec, gate, out);
     }
 }
 
@@ -121,16 +122,17 @@ impl<'m> LoadedMamba2<'m> {
     }
 
     /// `out ← mamba2(x)` for the rows of one sequence.
-    pub fn apply(&self, isa: Isa, spread: bool, x: &[f32], s: &mut Scratch, out: &mut [f32]) {
+    pub fn apply(&self, exec: &Exec, x: &[f32], s: &mut Scratch, out: &mut [f32]) {
+        let isa = exec.isa;
         let m = self.spec;
         let (n, width) = (m.n_head * m.head_dim, self.input.n_out());
         let len = out.len() / self.output.n_out();
         let (raw, ubc) = (room(&mut s.raw, len * width), room(&mut s.up, len * width));
-        self.input.apply(isa, spread, x, raw);
-        self.conv.apply(isa, spread, raw, ubc);
+        self.input.apply(exec, x, raw);
+        self.conv.apply(exec, raw, ubc);
         math::silu(isa, ubc);
         let delta = room(&mut s.decay, len * m.n_head);
-        self.dt.apply(isa, spread, x, delta);
+        self.dt.apply(exec, x, delta);
         math::softplus(isa, delta);
 
         let (ubc, delta) = (&*ubc, &*delta);
@@ -140,7 +142,7 @@ impl<'m> LoadedMamba2<'m> {
             dim: m.head_dim,
         };
         let mixed = room(&mut s.mixed, len * n);
-        scan.run(spread, &mut s.scan, mixed, |head, state, y| {
+        scan.run(exec, &mut s.scan, mixed, |head, state, y| {
             let group = head / (m.n_head / m.n_group);
             let shared = |first: usize| Columns {
                 data: ubc,
@@ -161,11 +163,11 @@ impl<'m> LoadedMamba2<'m> {
             );
         });
         let gate = room(&mut s.gate, len * n);
-        self.gate.apply(isa, spread, x, gate);
+        self.gate.apply(exec, x, gate);
         math::silu_mul(isa, gate, mixed);
         if let Some(norm) = &m.norm {
             norm::apply(isa, norm, gate);
         }
-        self.output.apply(isa, spread, gate, out);
+        self.output.apply(exec, gate, out);
     }
 }

@@ -1,7 +1,7 @@
 //! Elementwise and row kernels. Reductions run over fixed lanes that are then
 //! added in order, so every instruction set yields the same bits.
 
-use super::isa::multiversion;
+use crate::isa::multiversion;
 
 const LANES: usize = 16;
 

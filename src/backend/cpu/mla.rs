@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::exec::Exec;
 use super::heads::attend;
-use super::isa::Isa;
 use super::rope::RopeTable;
 use super::scratch::{Scratch, room};
 use super::times::Part;
@@ -72,7 +72,8 @@ impl<'m> LoadedMla<'m> {
     }
 
     /// `out ← attention(x)` for the rows of one sequence.
-    pub fn apply(&self, isa: Isa, spread: bool, x: &[f32], s: &mut Scratch, out: &mut [f32]) {
+    pub fn apply(&self, exec: &Exec, x: &[f32], s: &mut Scratch, out: &mut [f32]) {
+        let isa = exec.isa;
         let m = self.spec;
         let len = out.len() / self.output.n_out();
         let (n_head, n_rot) = (m.heads.n_head, 2 * m.rope.n_pairs());
@@ -81,16 +82,16 @@ impl<'m> LoadedMla<'m> {
         // Queries: heads of `n_nope + n_rot`, the latter with RoPE.
         let raw = room(&mut s.gate, len * n_head * width);
         match &self.query {
-            LoadedQuery::Direct(q) => q.apply(isa, spread, x, raw),
+            LoadedQuery::Direct(q) => q.apply(exec, x, raw),
             LoadedQuery::LowRank(a, q_norm, b) => {
                 let low = room(&mut s.up, len * a.n_out());
-                a.apply(isa, spread, x, low);
+                a.apply(exec, x, low);
                 norm::apply(isa, q_norm, low);
-                b.apply(isa, spread, low, raw);
+                b.apply(exec, low, raw);
             }
         }
         self.rope
-            .apply(isa, raw, 0, n_head * width, (width, m.n_nope));
+            .apply(isa, raw, 0, n_head * width, width, m.n_nope);
         if let Some(t) = m.temperature {
             let rows = raw.chunks_exact_mut(n_head * width);
             rows.enumerate()
@@ -100,9 +101,9 @@ impl<'m> LoadedMla<'m> {
         // The latent, normed, and the shared RoPE key behind it.
         let lora = m.kv_norm.width;
         let kv_a = room(&mut s.mixed, len * (lora + n_rot));
-        self.kv_a.apply(isa, spread, x, kv_a);
+        self.kv_a.apply(exec, x, kv_a);
         self.rope
-            .apply(isa, kv_a, 0, lora + n_rot, (lora + n_rot, lora));
+            .apply(isa, kv_a, 0, lora + n_rot, lora + n_rot, lora);
         let latents = room(&mut s.up, len * lora);
         for (latent, row) in latents
             .chunks_exact_mut(lora)
@@ -120,7 +121,7 @@ impl<'m> LoadedMla<'m> {
                 for (head, map) in maps.iter().enumerate() {
                     let nope = gather(raw, n_head * width, head * width, m.n_nope);
                     let mut mapped = vec![0.0; len * lora];
-                    map.apply(isa, spread, &nope, &mut mapped);
+                    map.apply(exec, &nope, &mut mapped);
                     scatter(&mapped, lora, q, n_head * h.head_dim, head * h.head_dim);
                     let rot = gather(raw, n_head * width, head * width + m.n_nope, n_rot);
                     scatter(
@@ -137,33 +138,32 @@ impl<'m> LoadedMla<'m> {
             LoadedKv::Expanded { k: to_k, v: to_v } => {
                 q.copy_from_slice(raw);
                 let mut nope = vec![0.0; len * n_head * m.n_nope];
-                to_k.apply(isa, spread, latents, &mut nope);
+                to_k.apply(exec, latents, &mut nope);
                 let rot = gather(kv_a, lora + n_rot, lora, n_rot);
                 for head in 0..n_head {
                     let part = gather(&nope, n_head * m.n_nope, head * m.n_nope, m.n_nope);
                     scatter(&part, m.n_nope, k, n_head * width, head * width);
                     scatter(&rot, n_rot, k, n_head * width, head * width + m.n_nope);
                 }
-                to_v.apply(isa, spread, latents, v);
+                to_v.apply(exec, latents, v);
             }
         }
         let mixed = room(&mut s.mixed, len * n_head * h.head_dim_v);
         s.clock.lap(Part::Projections);
-        let heads = (h, self.variation);
-        attend(isa, spread, heads, [q, k, v], 0, &mut s.heads, mixed);
+        attend(exec, h, self.variation, [q, k, v], 0, &mut s.heads, mixed);
         s.clock.lap(Part::Attention);
         match &self.kv {
-            LoadedKv::Expanded { .. } => self.output.apply(isa, spread, mixed, out),
+            LoadedKv::Expanded { .. } => self.output.apply(exec, mixed, out),
             LoadedKv::Absorbed { v: maps, .. } => {
                 let values = room(&mut s.gate, len * self.output.n_in());
                 for (head, map) in maps.iter().enumerate() {
                     let sum = gather(mixed, n_head * lora, head * lora, lora);
                     let mut value = vec![0.0; len * map.n_out()];
-                    map.apply(isa, spread, &sum, &mut value);
+                    map.apply(exec, &sum, &mut value);
                     let n = map.n_out();
                     scatter(&value, n, values, n_head * n, head * n);
                 }
-                self.output.apply(isa, spread, values, out);
+                self.output.apply(exec, values, out);
             }
         }
     }

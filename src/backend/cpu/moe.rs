@@ -1,12 +1,13 @@
 //! Mixtures of experts: rows are routed, then each expert meets its rows
 //! together.
 
+use super::exec::Exec;
 use super::ffn::LoadedFfn;
-use super::isa::Isa;
 use super::math;
-use super::scratch::{Scratch, room};
+use super::scratch::{ExpertScratch, Scratch, room};
 use super::weights::{LoadedLinear, Source};
 use crate::backend::BackendError;
+use crate::isa::Isa;
 use crate::model::{Gating, Groups, Moe};
 
 pub(super) struct LoadedMoe<'m> {
@@ -14,13 +15,6 @@ pub(super) struct LoadedMoe<'m> {
     router: LoadedLinear<'m>,
     experts: Vec<LoadedFfn<'m>>,
     shared: Option<(LoadedFfn<'m>, Option<LoadedLinear<'m>>)>,
-}
-
-#[derive(Default)]
-pub(super) struct ExpertScratch {
-    logits: Vec<f32>,
-    rows: Vec<f32>,
-    out: Vec<f32>,
 }
 
 /// A row that goes to an expert, and its weight.
@@ -46,7 +40,8 @@ impl<'m> LoadedMoe<'m> {
 
     /// `out ← moe(x)` for the rows of `x`. The experts' outputs are added in the
     /// order of the experts.
-    pub fn apply(&self, isa: Isa, spread: bool, x: &[f32], s: &mut Scratch, out: &mut [f32]) {
+    pub fn apply(&self, exec: &Exec, x: &[f32], s: &mut Scratch, out: &mut [f32]) {
+        let isa = exec.isa;
         let width = self.router.n_in();
         let n_out = self.experts.first().map_or(1, LoadedFfn::n_out);
         let ExpertScratch {
@@ -55,7 +50,7 @@ impl<'m> LoadedMoe<'m> {
             out: expert_out,
         } = &mut s.experts;
         let logits = room(logits, x.len() / width * self.experts.len());
-        self.router.apply(isa, spread, x, logits);
+        self.router.apply(exec, x, logits);
         let mut by_expert: Vec<Vec<Routed>> = vec![Vec::new(); self.experts.len()];
         for (t, logits) in logits.chunks_exact_mut(self.experts.len()).enumerate() {
             for (e, weight) in route(isa, self.spec, logits) {
@@ -76,7 +71,7 @@ impl<'m> LoadedMoe<'m> {
                 }
             }
             let expert_out = room(expert_out, routed.len() * n_out);
-            expert.apply(isa, spread, rows, &mut s.gate, &mut s.up, expert_out);
+            expert.apply(exec, rows, &mut s.gate, &mut s.up, expert_out);
             for (y, (t, weight)) in expert_out.chunks_exact(n_out).zip(routed) {
                 let out = &mut out[t * n_out..][..n_out];
                 match self.spec.weigh_input {
@@ -87,10 +82,10 @@ impl<'m> LoadedMoe<'m> {
         }
         if let Some((ffn, gate)) = &self.shared {
             let shared_out = room(expert_out, out.len());
-            ffn.apply(isa, spread, x, &mut s.gate, &mut s.up, shared_out);
+            ffn.apply(exec, x, &mut s.gate, &mut s.up, shared_out);
             if let Some(gate) = gate {
                 let gates = room(rows, out.len() / n_out);
-                gate.apply(isa, spread, x, gates);
+                gate.apply(exec, x, gates);
                 math::sigmoid_in_place(isa, gates);
                 for (y, g) in shared_out.chunks_exact_mut(n_out).zip(gates) {
                     math::scale(isa, y, *g);

@@ -1,7 +1,7 @@
 //! Norms with their weights.
 
-use super::isa::Isa;
 use super::math;
+use crate::isa::Isa;
 use crate::model::{Norm, NormKind};
 
 /// `out ← norm(xs)`, for every run of the norm's width; the bits of [`apply`].

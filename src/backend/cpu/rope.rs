@@ -1,7 +1,7 @@
 //! RoPE with a table of cosines and sines.
 
-use super::isa::Isa;
 use super::math;
+use crate::isa::Isa;
 use crate::model::{Rope, RopePairs};
 
 /// Cosines and sines for the positions `0..len`.
@@ -41,7 +41,8 @@ impl RopeTable {
         xs: &mut [f32],
         first: usize,
         row: usize,
-        (head_dim, at): (usize, usize),
+        head_dim: usize,
+        at: usize,
     ) {
         for (t, row) in (first..).zip(xs.chunks_exact_mut(row)) {
             let angles = t * self.n_pairs..(t + 1) * self.n_pairs;

@@ -1,6 +1,6 @@
 //! RWKV's time and channel mixing.
 
-use super::isa::Isa;
+use super::exec::Exec;
 use super::scan::{self, Columns, Scan};
 use super::scratch::{Scratch, room};
 use super::weights::{LoadedLinear, Source};
@@ -23,15 +23,16 @@ impl<'m> LoadedLowRank<'m> {
         })
     }
 
-    fn apply(&self, isa: Isa, spread: bool, x: &[f32], low: &mut Vec<f32>, out: &mut [f32]) {
+    fn apply(&self, exec: &Exec, x: &[f32], low: &mut Vec<f32>, out: &mut [f32]) {
+        let isa = exec.isa;
         let low = room(low, out.len() / self.up.n_out() * self.down.n_out());
-        self.down.apply(isa, spread, x, low);
+        self.down.apply(exec, x, low);
         match self.inner {
             Inner::Identity => (),
             Inner::Tanh => math::tanh(isa, low),
             Inner::Sigmoid => math::sigmoid_in_place(isa, low),
         }
-        self.up.apply(isa, spread, low, out);
+        self.up.apply(exec, low, out);
     }
 }
 
@@ -63,7 +64,8 @@ impl<'m> LoadedRwkv6<'m> {
     }
 
     /// `out ← time_mix(x)` for the rows of one sequence.
-    pub fn apply(&self, isa: Isa, spread: bool, x: &[f32], s: &mut Scratch, out: &mut [f32]) {
+    pub fn apply(&self, exec: &Exec, x: &[f32], s: &mut Scratch, out: &mut [f32]) {
+        let isa = exec.isa;
         let m = self.spec;
         let (dim, width) = (m.head_dim, m.n_head * m.head_dim);
         let n_embd = self.key.n_in();
@@ -76,11 +78,11 @@ impl<'m> LoadedRwkv6<'m> {
         let (k, v) = (room(&mut s.k, n), room(&mut s.v, n));
         let gate = room(&mut s.gate, n);
         let mut blend = |i: usize, low: &mut Vec<f32>, blended: &mut [f32]| {
-            self.blends[i].apply(isa, spread, shifted, low, lerp);
+            self.blends[i].apply(exec, shifted, low, lerp);
             math::blend_previous(isa, blended, x, lerp, n_embd);
         };
         blend(0, low, blended);
-        self.decay.apply(isa, spread, blended, low, w);
+        self.decay.apply(exec, blended, low, w);
         math::exp_scaled_exp(isa, w, -1.0);
         let parts = [
             (&self.key, &mut *k),
@@ -90,7 +92,7 @@ impl<'m> LoadedRwkv6<'m> {
         ];
         for (i, (linear, part)) in (1..).zip(parts) {
             blend(i, low, blended);
-            linear.apply(isa, spread, blended, part);
+            linear.apply(exec, blended, part);
         }
 
         let (r, w, k, v) = (&*r, &*w, &*k, &*v);
@@ -100,14 +102,14 @@ impl<'m> LoadedRwkv6<'m> {
             dim,
         };
         let mixed = room(&mut s.mixed, n);
-        scan.run(spread, &mut s.scan, mixed, |head, state, y| {
+        scan.run(exec, &mut s.scan, mixed, |head, state, y| {
             let of = |data| Columns::group(data, width, head, dim);
             let bonus = &m.bonus.values[head * dim..][..dim];
             scan::rwkv6(isa, state, y, of(r), of(w), of(k), of(v), bonus);
         });
         norm::apply(isa, &m.norm, mixed);
         math::silu_mul(isa, gate, mixed);
-        self.output.apply(isa, spread, gate, out);
+        self.output.apply(exec, gate, out);
     }
 }
 
@@ -147,13 +149,13 @@ impl<'m> LoadedRwkv7<'m> {
     /// layer's values.
     pub fn apply(
         &self,
-        isa: Isa,
-        spread: bool,
+        exec: &Exec,
         x: &[f32],
         first: &mut [f32],
         s: &mut Scratch,
         out: &mut [f32],
     ) {
+        let isa = exec.isa;
         /// e^(−½) as ggml rounds it.
         const DECAY_SCALE: f32 = 0.606_531;
         const LENGTH_FLOOR: f32 = 1e-12;
@@ -169,28 +171,28 @@ impl<'m> LoadedRwkv7<'m> {
         let (k, v) = (room(&mut s.k, n), room(&mut s.v, n));
         let (rate, gate) = (room(&mut s.rate, n), room(&mut s.gate, n));
         blend(0, blended);
-        self.receptance.apply(isa, spread, blended, r);
+        self.receptance.apply(exec, blended, r);
         blend(1, blended);
-        self.decay.apply(isa, spread, blended, low, w);
+        self.decay.apply(exec, blended, low, w);
         math::exp_scaled_sigmoid(isa, w, -DECAY_SCALE);
         blend(2, blended);
-        self.key.apply(isa, spread, blended, k);
+        self.key.apply(exec, blended, k);
         blend(3, blended);
-        self.value.apply(isa, spread, blended, v);
+        self.value.apply(exec, blended, v);
         match &self.value_mix {
             None => first.copy_from_slice(v),
             Some(mix) => {
                 let share = room(&mut s.up, n);
-                mix.apply(isa, spread, blended, low, share);
+                mix.apply(exec, blended, low, share);
                 math::sigmoid_in_place(isa, share);
                 math::lerp(isa, v, first, share);
             }
         }
         blend(4, blended);
-        self.rate.apply(isa, spread, blended, low, rate);
+        self.rate.apply(exec, blended, low, rate);
         math::sigmoid_in_place(isa, rate);
         blend(5, blended);
-        self.gate.apply(isa, spread, blended, low, gate);
+        self.gate.apply(exec, blended, low, gate);
 
         let removal = room(&mut s.raw, n);
         removal.copy_from_slice(k);
@@ -206,7 +208,7 @@ impl<'m> LoadedRwkv7<'m> {
         };
         let mixed = room(&mut s.mixed, n);
         let receptance = &*r;
-        scan.run(spread, &mut s.scan, mixed, |head, state, y| {
+        scan.run(exec, &mut s.scan, mixed, |head, state, y| {
             let of = |data| Columns::group(data, width, head, dim);
             let (r, removal, rate) = (of(receptance), of(removal), of(rate));
             scan::rwkv7(isa, state, y, r, of(w), of(k), of(v), removal, rate);
@@ -216,7 +218,7 @@ impl<'m> LoadedRwkv7<'m> {
         math::mul_rows(isa, r, &m.bonus.values);
         math::add_scaled_by_sums(isa, mixed, v, r, dim);
         math::mul(isa, mixed, gate);
-        self.output.apply(isa, spread, mixed, out);
+        self.output.apply(exec, mixed, out);
     }
 }
 
@@ -241,18 +243,19 @@ impl<'m> LoadedChannelMix<'m> {
     }
 
     /// `out ← channel_mix(x)` for the rows of one sequence.
-    pub fn apply(&self, isa: Isa, spread: bool, x: &[f32], s: &mut Scratch, out: &mut [f32]) {
+    pub fn apply(&self, exec: &Exec, x: &[f32], s: &mut Scratch, out: &mut [f32]) {
+        let isa = exec.isa;
         let n_embd = self.key.n_in();
         let blended = room(&mut s.mixed, x.len());
         math::blend_previous(isa, blended, x, &self.spec.key_lerp.values, n_embd);
         let keys = room(&mut s.up, x.len() / n_embd * self.key.n_out());
-        self.key.apply(isa, spread, blended, keys);
+        self.key.apply(exec, blended, keys);
         math::relu_squared(isa, keys);
-        self.value.apply(isa, spread, keys, out);
+        self.value.apply(exec, keys, out);
         if let Some((lerp, receptance)) = &self.receptance {
             math::blend_previous(isa, blended, x, lerp, n_embd);
             let gate = room(&mut s.gate, out.len());
-            receptance.apply(isa, spread, blended, gate);
+            receptance.apply(exec, blended, gate);
             math::sigmoid_mul(isa, out, gate);
         }
     }

@@ -2,10 +2,10 @@
 //! one row for each key (or state) dimension; rows of values lie side by side, so
 //! each step is a few passes over contiguous memory and no sum runs across lanes.
 
-use super::isa::multiversion;
+use super::exec::Exec;
 use super::math::exp32;
 use super::scratch::room;
-use super::spread;
+use crate::isa::multiversion;
 
 /// Columns of a row-major matrix: `width` values of each row, from `first` on.
 #[derive(Clone, Copy)]
@@ -44,12 +44,12 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// Calls `f(head, state, outputs)` for every head, on all threads if `spread`,
-    /// with a zero state, and gathers the outputs (`len × dim` each) into the rows
+    /// Calls `f(head, state, outputs)` for every head, on all threads if rows
+    /// are spread, with a zero state, and gathers the outputs (`len × dim` each) into the rows
     /// of `out` (`len × n_head·dim`).
     pub fn run(
         &self,
-        spread: bool,
+        exec: &Exec,
         buffer: &mut Vec<f32>,
         out: &mut [f32],
         f: impl Fn(usize, &mut [f32], &mut [f32]) + Sync,
@@ -60,7 +60,7 @@ impl Scan {
         let n_state = self.n_rows * self.dim;
         let size = n_state + len * self.dim;
         let buffer = room(buffer, self.n_head * size);
-        spread::chunks_mut(spread, buffer, size, |first, chunk| {
+        exec.chunks_mut(buffer, size, |first, chunk| {
             for (i, chunk) in chunk.chunks_exact_mut(size).enumerate() {
                 let (state, outputs) = chunk.split_at_mut(n_state);
                 state.fill(0.0);
@@ -68,7 +68,7 @@ impl Scan {
             }
         });
         let buffer = &*buffer;
-        spread::chunks_mut(spread, out, ROWS * width, |first, rows| {
+        exec.chunks_mut(out, ROWS * width, |first, rows| {
             for (t, row) in (first * ROWS..).zip(rows.chunks_exact_mut(width)) {
                 for (head, part) in row.chunks_exact_mut(self.dim).enumerate() {
                     let at = head * size + n_state + t * self.dim;

@@ -2,8 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::heads::HeadScratch;
-use super::moe::ExpertScratch;
+use super::gemm::Packed;
 use super::times::{Clock, Times};
 
 #[derive(Default)]
@@ -29,6 +28,22 @@ pub(super) struct Scratch {
     pub heads: HeadScratch,
     pub experts: ExpertScratch,
     pub clock: Clock,
+}
+
+/// Packed keys and values, and scores: kept from layer to layer.
+#[derive(Default)]
+pub(super) struct HeadScratch {
+    pub keys: Vec<Packed>,
+    pub values: Vec<Packed>,
+    pub scores: Vec<f32>,
+}
+
+/// Rows that go to one expert, and what routes them.
+#[derive(Default)]
+pub(super) struct ExpertScratch {
+    pub logits: Vec<f32>,
+    pub rows: Vec<f32>,
+    pub out: Vec<f32>,
 }
 
 /// `n` elements of `buffer`, with whatever they held before.

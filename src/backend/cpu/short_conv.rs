@@ -1,7 +1,7 @@
 //! Gated short convolutions.
 
 use super::conv::LoadedConv;
-use super::isa::Isa;
+use super::exec::Exec;
 use super::math;
 use super::scratch::{Scratch, room};
 use super::weights::{LoadedLinear, Source};
@@ -28,16 +28,17 @@ impl<'m> LoadedShortConv<'m> {
     }
 
     /// `out ← short_conv(x)` for the rows of one sequence.
-    pub fn apply(&self, isa: Isa, spread: bool, x: &[f32], s: &mut Scratch, out: &mut [f32]) {
+    pub fn apply(&self, exec: &Exec, x: &[f32], s: &mut Scratch, out: &mut [f32]) {
+        let isa = exec.isa;
         let n = out.len() / self.output.n_out() * self.output.n_in();
         let (gated, factor) = (room(&mut s.raw, n), room(&mut s.gate, n));
-        self.input.apply(isa, spread, x, gated);
-        self.b.apply(isa, spread, x, factor);
+        self.input.apply(exec, x, gated);
+        self.b.apply(exec, x, factor);
         math::mul(isa, gated, factor);
         let mixed = room(&mut s.mixed, n);
-        self.conv.apply(isa, spread, gated, mixed);
-        self.c.apply(isa, spread, x, factor);
+        self.conv.apply(exec, gated, mixed);
+        self.c.apply(exec, x, factor);
         math::mul(isa, mixed, factor);
-        self.output.apply(isa, spread, mixed, out);
+        self.output.apply(exec, mixed, out);
     }
 }

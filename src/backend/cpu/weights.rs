@@ -5,13 +5,15 @@
 
 use rayon::prelude::*;
 
+use super::exec::Exec;
 use super::gemm::{self, PANEL, Packed, Product};
-use super::isa::Isa;
+use super::math;
+use super::numerics::NAME;
 use super::q8::{self, Support};
 use super::shelf::{Shelf, Shelved};
-use super::{math, spread};
-use crate::backend::{BackendError, CPU, Numerics, SumOrder, Variation};
+use crate::backend::{BackendError, Numerics, SumOrder, Variation};
 use crate::gguf::Gguf;
+use crate::isa::Isa;
 use crate::model::{Linear, Matrix};
 use crate::quant;
 
@@ -22,6 +24,19 @@ pub(super) struct Shelves {
     integers: Shelf<q8::Panels>,
     /// Rows of hidden states.
     pub rows: Shelf<Vec<f32>>,
+}
+
+/// Decoding a layer once for all windows of a batch is a few percent faster than
+/// once for each; beyond this it is not worth the memory.
+pub(super) const LAYER_BYTES: usize = 256 << 20;
+
+/// What becomes of the file's pages that have been used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Residency {
+    /// They stay mapped, as long as the system likes.
+    Mapped,
+    /// They are released.
+    Streamed,
 }
 
 /// Where weights come from, and what becomes of them.
@@ -46,7 +61,7 @@ impl Source<'_> {
             (Numerics::Q8, Support::None) => Err(BackendError::NoIntegerProduct(matrix.ty)),
             (numerics @ (Numerics::F16 | Numerics::Bf16), _) => Err(BackendError::Numerics {
                 numerics,
-                device: CPU.name(),
+                device: NAME,
             }),
         }
     }
@@ -291,24 +306,24 @@ impl<'m> LoadedLinear<'m> {
         self.weight.n_out()
     }
 
-    /// `out ← scale · (x · wᵀ) + b` for the rows of `x`; with `spread` on all threads.
-    pub fn apply(&self, isa: Isa, spread: bool, x: &[f32], out: &mut [f32]) {
-        self.apply_with(isa, spread, x, out, Weight::multiply);
+    /// `out ← scale · (x · wᵀ) + b` for the rows of `x`; on all threads if rows are spread.
+    pub fn apply(&self, exec: &Exec, x: &[f32], out: &mut [f32]) {
+        self.apply_with(exec, x, out, Weight::multiply);
     }
 
     /// As [`Self::apply`]; products in f32 are summed in f64.
-    pub fn apply_wide(&self, isa: Isa, spread: bool, x: &[f32], out: &mut [f32]) {
-        self.apply_with(isa, spread, x, out, Weight::multiply_wide);
+    pub fn apply_wide(&self, exec: &Exec, x: &[f32], out: &mut [f32]) {
+        self.apply_with(exec, x, out, Weight::multiply_wide);
     }
 
     fn apply_with(
         &self,
-        isa: Isa,
-        spread: bool,
+        exec: &Exec,
         x: &[f32],
         out: &mut [f32],
         multiply: impl Fn(&Weight<'m>, Isa, &[f32], &mut [f32]) + Sync,
     ) {
+        let isa = exec.isa;
         /// Enough rows to reuse a panel, few enough to share out.
         const ROWS: usize = 112;
         let (n_in, n_out) = (self.n_in(), self.n_out());
@@ -317,7 +332,7 @@ impl<'m> LoadedLinear<'m> {
             Weight::Blocks(_) => (out.len() / n_out).div_ceil(rayon::current_num_threads()),
             _ => ROWS,
         };
-        spread::chunks_mut(spread, out, rows.max(1) * n_out, |i, out| {
+        exec.chunks_mut(out, rows.max(1) * n_out, |i, out| {
             let n_rows = out.len() / n_out;
             let x = &x[i * rows * n_in..][..n_rows * n_in];
             multiply(&self.weight, isa, x, out);

@@ -1,9 +1,10 @@
 //! Attention with query, key and value projections.
 
-use super::CudaError;
-use super::layer::Run;
+use super::error::CudaError;
+use super::linear::{LoadedLinear, LoadedNorm};
 use super::ops::{Argument, Grid, Rows, int, launch};
-use super::weights::{LoadedLinear, LoadedNorm, Packer, Values};
+use super::run::Run;
+use super::weights::{Packer, Values};
 use super::workspace::{Buffer, Scope};
 use crate::model::{Attention, Heads, Rope, RopePairs, Span};
 
@@ -94,7 +95,8 @@ pub(super) fn rotate(
     rope: &Rope,
     x: Rows,
     n_head: usize,
-    (head_dim, at): (usize, usize),
+    head_dim: usize,
+    at: usize,
 ) -> Result<(), CudaError> {
     let [cosines, sines] = run.batch.rope(rope);
     let (n_rows, n_pairs) = (run.batch.n_rows, rope.n_pairs());
@@ -187,7 +189,8 @@ impl<'m> LoadedAttention<'m> {
                 rope,
                 Rows::dense(x, n_head * head_dim),
                 n_head,
-                (head_dim, 0),
+                head_dim,
+                0,
             )?;
         }
         match norm.filter(|_| after_rope) {

@@ -7,10 +7,12 @@ use std::time::Instant;
 use indicatif::HumanBytes;
 
 use super::error::CudaError;
-use super::gpu::{DeviceInfo, devices, driver_version};
+use super::gpu::{DeviceInfo, devices, driver_version, try_setup};
 use super::kernels::nvrtc_version;
 use super::library::Library;
-use super::{CudaModel, Precision, footprint, try_setup};
+use super::model::CudaModel;
+use super::precision::Precision;
+use super::{NAME, footprint};
 use crate::backend::{
     Backend, BackendError, Device, Footprint, FoundDevice, LayerWindowModel, Numerics, OpenOptions,
     Share,
@@ -24,7 +26,7 @@ struct Cuda;
 
 impl Backend for Cuda {
     fn name(&self) -> &'static str {
-        "cuda"
+        NAME
     }
 
     fn title(&self) -> &'static str {

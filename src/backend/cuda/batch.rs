@@ -1,7 +1,7 @@
 //! The rows of a batch of sequences: where each sequence lies, and what depends
 //! on positions alone.
 
-use super::CudaError;
+use super::error::CudaError;
 use super::ops::{Queue, int};
 use super::workspace::{Buffer, Scope};
 use crate::model::{Rope, Temperature};

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use cudarc::cublas::{result, sys};
 use cudarc::driver::CudaStream;
 
+use super::error::CudaError;
 use super::error::Version;
+use super::kernels::Arch;
 use super::memory::{Allocation, Memory};
-use super::{Arch, CudaError, Precision};
+use super::precision::Precision;
 
 /// What cuBLAS may use beside inputs and outputs: NVIDIA's advice. Given to it so
 /// that it is counted, and so that its choice of algorithm does not depend on

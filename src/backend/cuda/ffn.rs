@@ -1,8 +1,9 @@
 //! Feed-forward networks.
 
-use super::CudaError;
-use super::layer::Run;
-use super::weights::{LoadedLinear, LoadedNorm, Packer};
+use super::error::CudaError;
+use super::linear::{LoadedLinear, LoadedNorm};
+use super::run::Run;
+use super::weights::Packer;
 use super::workspace::{Buffer, Scope};
 use crate::model::{Activation, Ffn};
 

@@ -3,13 +3,16 @@
 
 use std::ops::Range;
 
+use super::blas;
+use super::chunk::{self, Chunk, Shape};
+use super::error::CudaError;
 use super::head::{self, LoadedHead};
+use super::kernels::Arch;
 use super::layer::LoadedLayer;
-use super::layers::{self, Chunk};
-use super::ops::Queue;
+use super::ops::{Place, Queue};
+use super::precision::Precision;
 use super::weights::Packer;
 use super::workspace::Workspace;
-use super::{Arch, CudaError, Precision, blas};
 use crate::backend::{BackendError, Footprint, Interrupt, Share};
 use crate::model::Model;
 use crate::quant;
@@ -17,7 +20,7 @@ use crate::quant;
 /// Windows of `n_ctx` tokens that are evaluated together: enough to keep a device
 /// busy. The last token of a window is only a target.
 pub fn batch_windows(n_ctx: usize) -> usize {
-    (layers::ROWS / rows_of(n_ctx)).max(1)
+    (chunk::ROWS / rows_of(n_ctx)).max(1)
 }
 
 fn rows_of(n_ctx: usize) -> usize {
@@ -41,14 +44,19 @@ pub fn footprint(
         ..Footprint::default()
     };
     let lens = vec![rows_of(n_ctx); batch_windows(n_ctx)];
-    let sizes = (&lens[..], n_ctx, model.n_embd, model.n_carried());
+    let shape = Shape {
+        lens: &lens,
+        n_ctx,
+        width: model.n_embd,
+        n_carried: model.n_carried(),
+    };
     let mut before = 0;
     for pass in &share.passes {
         let mut weights = 0;
         for range in pass {
-            let (layers, packer) = layers::pack(model, range.clone())?;
+            let (layers, packer) = chunk::pack(model, range.clone())?;
             weights += packer.bytes();
-            let activations = layers_workspace(&layers, precision, sizes)?;
+            let activations = layers_workspace(&layers, precision, shape)?;
             footprint.activations = footprint.activations.max(activations);
         }
         footprint.weights = footprint.weights.max(weights);
@@ -70,40 +78,46 @@ pub fn footprint(
     Ok(footprint)
 }
 
-/// Bytes of activations of layers, for sequences of these lengths at a context, of
-/// a width and with so many carried values.
+/// A queue without a device.
+fn nowhere(precision: Precision) -> Queue<'static> {
+    Queue {
+        gpu: None,
+        precision,
+    }
+}
+
+/// Bytes of activations of layers.
 pub(super) fn layers_workspace(
     layers: &[LoadedLayer],
     precision: Precision,
-    (lens, n_ctx, width, n_carried): (&[usize], usize, usize, usize),
+    shape: Shape,
 ) -> Result<u64, BackendError> {
-    let workspace = Workspace::measuring();
-    let q = Queue {
-        gpu: None,
-        precision,
+    let (workspace, q) = (Workspace::measuring(), nowhere(precision));
+    let place = Place {
+        q: &q,
+        workspace: &workspace,
+        weights: 0,
     };
     let chunk = Chunk {
-        lens,
-        n_ctx,
+        shape,
         states: None,
-        width,
-        n_carried,
         needed_from: None,
     };
-    layers::run_chunk((&q, &workspace, 0), layers, chunk, &Interrupt::default())?;
+    chunk::run_chunk(place, layers, chunk, &Interrupt::default())?;
     Ok(workspace.peak())
 }
 
 /// Bytes that the head needs for so many rows beside its weights.
 pub(super) fn head_workspace(head: &LoadedHead, precision: Precision, n_rows: usize) -> u64 {
-    let workspace = Workspace::measuring();
-    let q = Queue {
-        gpu: None,
-        precision,
+    let (workspace, q) = (Workspace::measuring(), nowhere(precision));
+    let place = Place {
+        q: &q,
+        workspace: &workspace,
+        weights: 0,
     };
     let (rows, ids) = (Vec::new(), vec![0; n_rows]);
     // Without a device there is nothing to go wrong.
-    let _ = head.score_targets((&q, &workspace, 0), &rows, &ids, &Interrupt::default());
+    let _ = head.score_targets(place, &rows, &ids, &Interrupt::default());
     workspace.peak()
 }
 
@@ -114,17 +128,13 @@ pub(super) fn logits_workspace(
     n_rows: usize,
     vocab: Range<usize>,
 ) -> u64 {
-    let workspace = Workspace::measuring();
-    let q = Queue {
-        gpu: None,
-        precision,
+    let (workspace, q) = (Workspace::measuring(), nowhere(precision));
+    let place = Place {
+        q: &q,
+        workspace: &workspace,
+        weights: 0,
     };
-    let _ = head.logits(
-        (&q, &workspace, 0),
-        (&[], n_rows),
-        vocab,
-        &Interrupt::default(),
-    );
+    let _ = head.logits(place, &[], n_rows, vocab, &Interrupt::default());
     workspace.peak()
 }
 
@@ -140,7 +150,7 @@ pub(super) fn advise(error: CudaError, model: &Model, range: &Range<usize>) -> C
             ..
         } => {
             let fits = |n: &usize| {
-                let layers = layers::pack(model, range.start..range.start + n);
+                let layers = chunk::pack(model, range.start..range.start + n);
                 layers.is_ok_and(|(_, packer)| packer.bytes() <= free)
             };
             let smaller = (1..range.len()).rev().find(fits);

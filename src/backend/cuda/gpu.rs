@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, result, sys};
 
-use super::CudaError;
 use super::blas::Blas;
+use super::error::CudaError;
 use super::error::Version;
 use super::kernels::{Arch, Kernels};
 use super::library::Library;
@@ -248,4 +248,24 @@ impl Gpu {
             .bind_to_thread()
             .map_err(|e| CudaError::driver(doing, e))
     }
+}
+
+/// What the first device is set up with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    pub device: DeviceInfo,
+    /// cuBLAS's version; `None` where it is missing and a kernel of ours multiplies.
+    pub blas: Option<Version>,
+}
+
+/// Sets up the first device as a run does, and leaves it again.
+///
+/// # Errors
+/// A missing library or device, kernels that do not compile.
+pub fn try_setup(cache: Option<&Path>) -> Result<Setup, CudaError> {
+    let gpu = Gpu::open(cache)?;
+    Ok(Setup {
+        device: gpu.info()?,
+        blas: gpu.blas.as_ref().map(Blas::version).transpose()?,
+    })
 }

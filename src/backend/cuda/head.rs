@@ -3,10 +3,11 @@
 
 use std::ops::Range;
 
+use super::linear::LoadedNorm;
 use super::memory::Allocation;
-use super::ops::{Argument, Grid, Queue, Rows, int, launch};
-use super::weights::{LoadedNorm, Mat, Packer, Values};
-use super::workspace::{Buffer, Scope, Workspace};
+use super::ops::{Argument, Grid, Place, Queue, Rows, int, launch};
+use super::weights::{Mat, Packer, Values};
+use super::workspace::{Buffer, Scope};
 use crate::backend::{BackendError, Interrupt, TokenScore};
 use crate::model::Head;
 
@@ -45,12 +46,17 @@ impl LoadedHead {
     /// logits were not all finite.
     pub fn score_targets(
         &self,
-        (q, workspace, weights): (&Queue, &Workspace, u64),
+        place: Place,
         rows: &[f32],
         ids: &[i32],
         interrupt: &Interrupt,
     ) -> Result<Vec<TokenScore>, BackendError> {
         const THREADS: u32 = 256;
+        let Place {
+            q,
+            workspace,
+            weights,
+        } = place;
         let (n, n_in, n_vocab) = (ids.len(), self.weight.n_in, self.weight.n_out);
         let scope = workspace.scope();
         let x = self.normed(q, &scope, weights, rows, n)?;
@@ -83,7 +89,7 @@ impl LoadedHead {
             let n_tile = TILE.min(n_vocab - first);
             let tile = self.weight.rows(first, n_tile);
             let out = Rows::dense(products, n_tile);
-            q.multiply(&scope, (&tile, weights), Rows::dense(x, n_in), n, out, 1.0)?;
+            q.multiply(&scope, &tile.on(weights), Rows::dense(x, n_in), n, out, 1.0)?;
             let grid = Grid {
                 blocks: (int(n).unsigned_abs(), 1, 1),
                 threads: THREADS,
@@ -121,11 +127,17 @@ impl LoadedHead {
     /// output matrix takes them.
     pub fn logits(
         &self,
-        (q, workspace, weights): (&Queue, &Workspace, u64),
-        (rows, n): (&[f32], usize),
+        place: Place,
+        rows: &[f32],
+        n: usize,
         vocab: Range<usize>,
         interrupt: &Interrupt,
     ) -> Result<Vec<f32>, BackendError> {
+        let Place {
+            q,
+            workspace,
+            weights,
+        } = place;
         let (n_in, width) = (self.weight.n_in, vocab.len());
         let scope = workspace.scope();
         let x = scope.buffer(n * n_in);
@@ -140,7 +152,7 @@ impl LoadedHead {
             let n_tile = TILE.min(vocab.end - first);
             let tile = self.weight.rows(first, n_tile);
             let to = Rows::dense(products, n_tile);
-            q.multiply(&scope, (&tile, weights), Rows::dense(x, n_in), n, to, 1.0)?;
+            q.multiply(&scope, &tile.on(weights), Rows::dense(x, n_in), n, to, 1.0)?;
             launch!(
                 q,
                 finish_logits,

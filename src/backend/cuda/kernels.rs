@@ -10,7 +10,7 @@ use cudarc::driver::{CudaContext, CudaFunction};
 use cudarc::nvrtc::{Ptx, result as nvrtc, sys};
 use sha2::{Digest, Sha256};
 
-use super::CudaError;
+use super::error::CudaError;
 use super::error::Version;
 use crate::files;
 

@@ -1,43 +1,17 @@
 //! A loaded layer: its residual blocks, run on a batch of sequences.
 
-use super::CudaError;
 use super::attention::LoadedAttention;
-use super::batch::Batch;
+use super::error::CudaError;
 use super::ffn::LoadedFfn;
+use super::linear::LoadedNorm;
 use super::mla::LoadedMla;
 use super::moe::LoadedMoe;
-use super::ops::Queue;
 use super::recurrent::{LoadedDeltaNet, LoadedMamba1, LoadedMamba2, LoadedShortConv};
+use super::run::Run;
 use super::rwkv::{LoadedChannelMix, LoadedRwkv6, LoadedRwkv7};
-use super::weights::{LoadedLinear, LoadedNorm, Packer};
+use super::weights::Packer;
 use super::workspace::{Buffer, Scope};
 use crate::model::{Branch, Layer, Mixer, Rope, Temperature};
-
-/// What layers run with.
-pub(super) struct Run<'r> {
-    pub q: &'r Queue<'r>,
-    pub batch: &'r Batch<'r>,
-    /// Where the allocation with the layers' weights begins.
-    pub weights: u64,
-}
-
-impl Run<'_> {
-    /// `out ← linear(x)` for rows side by side.
-    pub fn linear(
-        &self,
-        scope: &Scope,
-        linear: &LoadedLinear,
-        x: Buffer,
-        out: Buffer,
-    ) -> Result<(), CudaError> {
-        linear.apply(self.q, scope, self.weights, x, out)
-    }
-
-    /// `out ← norm(x)`; they may be the same.
-    pub fn norm(&self, norm: &LoadedNorm, x: Buffer, out: Buffer) -> Result<(), CudaError> {
-        norm.apply(self.q, self.weights, x, out)
-    }
-}
 
 // A few values a layer: boxes would only cost readers.
 #[allow(clippy::large_enum_variant)]
@@ -114,7 +88,15 @@ impl<'m> LoadedLayer<'m> {
                     ropes.push(&m.rope);
                     temperatures.extend(m.temperature);
                 }
-                _ => (),
+                Mixer::Ffn(_)
+                | Mixer::Moe(_)
+                | Mixer::Mamba1(_)
+                | Mixer::Mamba2(_)
+                | Mixer::DeltaNet(_)
+                | Mixer::ShortConv(_)
+                | Mixer::Rwkv6TimeMix(_)
+                | Mixer::Rwkv7TimeMix(_)
+                | Mixer::ChannelMix(_) => (),
             }
         }
         (ropes, temperatures)
@@ -133,7 +115,7 @@ impl<'m> LoadedLayer<'m> {
             let scope = scope.scope();
             let out = scope.buffer(x.len);
             if let [branch] = &branches[..] {
-                branch.apply(run, &scope, (x, carried), out)?;
+                branch.apply(run, &scope, x, carried, out)?;
                 run.q.add(x, out)?;
                 continue;
             }
@@ -141,7 +123,7 @@ impl<'m> LoadedLayer<'m> {
             let sum = scope.buffer(x.len);
             run.q.clear(sum)?;
             for branch in branches {
-                branch.apply(run, &scope, (x, carried), out)?;
+                branch.apply(run, &scope, x, carried, out)?;
                 run.q.add(sum, out)?;
             }
             run.q.add(x, sum)?;
@@ -155,7 +137,8 @@ impl LoadedBranch<'_> {
         &self,
         run: &Run,
         scope: &Scope,
-        (x, carried): (Buffer, Buffer),
+        x: Buffer,
+        carried: Buffer,
         out: Buffer,
     ) -> Result<(), CudaError> {
         let scope = &scope.scope();

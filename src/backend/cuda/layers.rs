@@ -1,129 +1,26 @@
 //! Layer windows on the device.
 
 use std::ops::Range;
-use std::sync::Arc;
-use std::thread::JoinHandle;
 
-use super::batch::Batch;
+use super::chunk::{Chunk, NONE, Shape, chunks, pack, run_chunk};
 use super::footprint;
-use super::gpu::Gpu;
-use super::layer::{LoadedLayer, Run};
+use super::layer::LoadedLayer;
 use super::memory::Allocation;
-use super::ops::Queue;
+use super::ops::Place;
+use super::session::Session;
 use super::upload::upload;
-use super::weights::Packer;
-use super::workspace::{Buffer, Workspace};
-use super::{CudaError, CudaModel};
 use crate::backend::{BackendError, Hidden, Interrupt, LayerWindow, Stage, work};
-use crate::model::Model;
-
-/// Rows that are on the device together: as many whole sequences as that, but one
-/// at least.
-pub(super) const ROWS: usize = 4096;
 
 /// A range of layers whose weights are on the device.
 pub(super) struct CudaLayers<'a> {
-    cuda: &'a CudaModel,
+    cuda: &'a Session,
     range: Range<usize>,
     layers: Vec<LoadedLayer<'a>>,
     weights: Allocation,
 }
 
-/// The layouts of a range of layers.
-pub(super) fn pack(
-    model: &Model,
-    range: Range<usize>,
-) -> Result<(Vec<LoadedLayer<'_>>, Packer), CudaError> {
-    let mut packer = Packer::default();
-    let layers = model.layers[range].iter();
-    let layers = layers.map(|l| LoadedLayer::pack(&mut packer, l));
-    Ok((layers.collect::<Result<_, _>>()?, packer))
-}
-
-/// Cuts sequences into runs of at most `ROWS` rows.
-pub(super) fn chunks(lens: &[usize]) -> Vec<Range<usize>> {
-    let (mut chunks, mut first, mut rows) = (Vec::new(), 0, 0);
-    for (i, len) in lens.iter().enumerate() {
-        if rows > 0 && rows + len > ROWS {
-            chunks.push(first..i);
-            (first, rows) = (i, 0);
-        }
-        rows += len;
-    }
-    chunks.push(first..lens.len());
-    chunks
-}
-
-/// Sequences of a batch that run together.
-pub(super) struct Chunk<'c> {
-    pub lens: &'c [usize],
-    pub n_ctx: usize,
-    /// The hidden states and what they carry; for none, sizes are found only.
-    pub states: Option<(&'c mut [f32], &'c mut [f32])>,
-    pub width: usize,
-    pub n_carried: usize,
-    /// Where the last of the layers is the model's last: the first position that
-    /// is wanted of it.
-    pub needed_from: Option<usize>,
-}
-
-/// A row number above all.
-const NONE: i32 = i32::MAX;
-
-/// Runs layers on a chunk; returns, for each layer, the lowest row it left with a
-/// value that is not finite, or [`NONE`].
-pub(super) fn run_chunk(
-    (q, workspace, weights): (&Queue, &Workspace, u64),
-    layers: &[LoadedLayer],
-    chunk: Chunk,
-    interrupt: &Interrupt,
-) -> Result<Vec<i32>, BackendError> {
-    let scope = workspace.scope();
-    let mut batch = Batch::new(q, &scope, chunk.lens)?;
-    for layer in layers {
-        let (ropes, temperatures) = layer.by_position();
-        for rope in ropes {
-            batch.add_rope(q, &scope, rope, chunk.n_ctx)?;
-        }
-        for temperature in temperatures {
-            batch.add_temperature(q, &scope, temperature)?;
-        }
-    }
-    let x = scope.buffer(batch.n_rows * chunk.width);
-    let carried = scope.buffer(batch.n_rows * chunk.n_carried);
-    let bad: Buffer<i32> = scope.buffer(layers.len());
-    let mut first_bad = vec![NONE; layers.len()];
-    q.upload(bad, &first_bad)?;
-    if let Some((states, values)) = &chunk.states {
-        q.upload(x, states)?;
-        q.upload(carried, values)?;
-    }
-    let run = Run {
-        q,
-        batch: &batch,
-        weights,
-    };
-    for (i, layer) in layers.iter().enumerate() {
-        interrupt.check()?;
-        layer.apply(&run, &scope, x, carried)?;
-        // Nobody reads the other rows of the model's last layer.
-        let from = match chunk.needed_from {
-            Some(from) if i + 1 == layers.len() => from,
-            _ => 0,
-        };
-        let positions = (batch.positions, from);
-        q.find_not_finite(bad.part(i, 1), x, positions, chunk.width)?;
-    }
-    if let Some((states, values)) = chunk.states {
-        q.download(x, states)?;
-        q.download(carried, values)?;
-    }
-    q.download(bad, &mut first_bad)?;
-    Ok(first_bad)
-}
-
 impl<'a> CudaLayers<'a> {
-    pub fn new(cuda: &'a CudaModel, range: Range<usize>) -> Result<Self, BackendError> {
+    pub fn new(cuda: &'a Session, range: Range<usize>) -> Result<Self, BackendError> {
         let n_layer = cuda.model.n_layer();
         if range.start > range.end || range.end > n_layer {
             return Err(BackendError::Layers {
@@ -181,22 +78,28 @@ impl LayerWindow for CudaLayers<'_> {
             let (x, values);
             (x, states) = states.split_at_mut(n_rows * width);
             (values, carried) = carried.split_at_mut(n_rows * n_carried);
-            let sizes = (lens, n_ctx, width, n_carried);
-            let bytes = footprint::layers_workspace(&self.layers, cuda.precision, sizes)?;
+            let shape = Shape {
+                lens,
+                n_ctx,
+                width,
+                n_carried,
+            };
+            let bytes = footprint::layers_workspace(&self.layers, cuda.precision, shape)?;
             let workspace = state.workspace(&cuda.gpu, bytes)?;
             // Whatever this batch needs is allocated: what is left may be taken.
             let mut next = cuda.next();
             *next = next.take().and_then(|n| n.start(&cuda.gpu, &cuda.model));
             drop(next);
             let chunk = Chunk {
-                lens,
-                n_ctx,
+                shape,
                 states: Some((x, values)),
-                width,
-                n_carried,
                 needed_from,
             };
-            let place = (&cuda.queue(), &workspace, self.weights.address());
+            let place = Place {
+                q: &cuda.queue(),
+                workspace: &workspace,
+                weights: self.weights.address(),
+            };
             let bad = run_chunk(place, &self.layers, chunk, interrupt)?;
             // The first layer counts, then the first row.
             let found = bad.iter().enumerate().find(|(_, row)| **row != NONE);
@@ -215,73 +118,6 @@ impl LayerWindow for CudaLayers<'_> {
                     stage: Stage::Layer(self.range.start + i),
                 })
             }
-        }
-    }
-}
-
-/// The layer window that is wanted next.
-pub(super) enum Next {
-    /// Nothing is on its way yet: the batch that runs now may need the room.
-    Wanted(Range<usize>),
-    Coming(Prefetch),
-}
-
-impl Next {
-    /// Starts what is wanted.
-    fn start(self, gpu: &Arc<Gpu>, model: &Arc<Model>) -> Option<Self> {
-        match self {
-            Next::Wanted(range) => Prefetch::start(gpu, model, range).map(Next::Coming),
-            coming => Some(coming),
-        }
-    }
-
-    /// The weights of `range`, if they are what was fetched.
-    fn finish(self, range: &Range<usize>) -> Option<Allocation> {
-        match self {
-            Next::Wanted(_) => None,
-            Next::Coming(prefetch) => prefetch.finish(range),
-        }
-    }
-}
-
-/// Weights of a layer window on their way to the device.
-pub(super) struct Prefetch {
-    range: Range<usize>,
-    thread: Option<JoinHandle<Option<Allocation>>>,
-}
-
-impl Prefetch {
-    fn start(gpu: &Arc<Gpu>, model: &Arc<Model>, range: Range<usize>) -> Option<Self> {
-        let (gpu, model, layers) = (gpu.clone(), model.clone(), range.clone());
-        // What goes wrong here, as where there is no room, is nothing lost but
-        // time: the window is loaded when it is asked for, and errors are met then.
-        let fetch = move || {
-            let (_, packer) = pack(&model, layers).ok()?;
-            upload(
-                &gpu,
-                &model.gguf,
-                &packer,
-                "the next layer window's weights",
-            )
-            .ok()
-        };
-        let thread = std::thread::Builder::new().name("cuda-prefetch".to_owned());
-        Some(Self {
-            range,
-            thread: Some(thread.spawn(fetch).ok()?),
-        })
-    }
-
-    fn finish(mut self, range: &Range<usize>) -> Option<Allocation> {
-        let weights = self.thread.take()?.join().ok().flatten();
-        weights.filter(|_| self.range == *range)
-    }
-}
-
-impl Drop for Prefetch {
-    fn drop(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
         }
     }
 }

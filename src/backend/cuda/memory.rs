@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::driver::{CudaContext, CudaStream, result, sys};
 
-use super::CudaError;
+use super::error::CudaError;
 
 /// The memory of one device, as far as pplx uses it.
 pub(super) struct Memory {

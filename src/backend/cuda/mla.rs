@@ -1,10 +1,11 @@
 //! Multi-head latent attention, over latents or over whole heads.
 
-use super::CudaError;
 use super::attention::{LoadedHeads, rotate};
-use super::layer::Run;
+use super::error::CudaError;
+use super::linear::{LoadedLinear, LoadedNorm};
 use super::ops::Rows;
-use super::weights::{LoadedLinear, LoadedNorm, Packer};
+use super::run::Run;
+use super::weights::Packer;
 use super::workspace::{Buffer, Scope};
 use crate::model::{Linear, Mla, MlaKv, MlaQuery};
 
@@ -84,7 +85,7 @@ impl<'m> LoadedMla<'m> {
             }
         }
         let raw_rows = Rows::dense(raw, n_head * width);
-        rotate(run, &m.rope, raw_rows, n_head, (width, m.n_nope))?;
+        rotate(run, &m.rope, raw_rows, n_head, width, m.n_nope)?;
         if let Some(t) = m.temperature {
             let (factors, positions) = (run.batch.temperature(t), Some(run.batch.positions));
             run.q.scale_rows(raw, factors, positions, n_head * width)?;
@@ -95,13 +96,13 @@ impl<'m> LoadedMla<'m> {
         let kv_a = scope.buffer(len * (lora + n_rot));
         run.linear(scope, &self.kv_a, x, kv_a)?;
         let kv_rows = Rows::dense(kv_a, lora + n_rot);
-        rotate(run, &m.rope, kv_rows, 1, (lora + n_rot, lora))?;
+        rotate(run, &m.rope, kv_rows, 1, lora + n_rot, lora)?;
         self.kv_norm
             .apply_strided(run.q, run.weights, kv_rows, kv_rows, len)?;
         let latents = scope.buffer(len * lora);
         let latent_rows = Rows::dense(latents, lora);
         run.q
-            .copy_columns((latent_rows, 0), (kv_rows, 0), (len, 1, lora))?;
+            .copy_columns(latent_rows.every(0), kv_rows.every(0), len, 1, lora)?;
 
         let mixed = scope.buffer(len * n_head * h.head_dim_v);
         match &self.kv {
@@ -112,23 +113,25 @@ impl<'m> LoadedMla<'m> {
                 let q = scope.buffer(len * n_head * h.head_dim);
                 let q_rows = Rows::dense(q, n_head * h.head_dim);
                 for (head, map) in to_latent.iter().enumerate() {
-                    let nope = (raw_rows.from(head * width), len);
+                    let nope = raw_rows.from(head * width);
                     let to = q_rows.from(head * h.head_dim);
-                    map.apply_strided(run.q, scope, run.weights, nope, to)?;
+                    map.apply_strided(run.q, scope, run.weights, nope, len, to)?;
                 }
                 run.q.copy_columns(
-                    (q_rows.from(lora), h.head_dim),
-                    (raw_rows.from(m.n_nope), width),
-                    (len, n_head, n_rot),
+                    q_rows.from(lora).every(h.head_dim),
+                    raw_rows.from(m.n_nope).every(width),
+                    len,
+                    n_head,
+                    n_rot,
                 )?;
                 self.heads.attend(run, [q, kv_a, latents], mixed)?;
                 let values = scope.buffer(len * self.output.n_in());
                 let value_rows = Rows::dense(values, self.output.n_in());
                 let mixed_rows = Rows::dense(mixed, n_head * lora);
                 for (head, map) in to_value.iter().enumerate() {
-                    let sums = (mixed_rows.from(head * lora), len);
+                    let sums = mixed_rows.from(head * lora);
                     let to = value_rows.from(head * map.n_out());
-                    map.apply_strided(run.q, scope, run.weights, sums, to)?;
+                    map.apply_strided(run.q, scope, run.weights, sums, len, to)?;
                 }
                 run.linear(scope, &self.output, values, out)
             }
@@ -141,15 +144,19 @@ impl<'m> LoadedMla<'m> {
                 let k = scope.buffer(len * n_head * width);
                 let k_rows = Rows::dense(k, n_head * width);
                 run.q.copy_columns(
-                    (k_rows, width),
-                    (Rows::dense(nope, n_head * m.n_nope), m.n_nope),
-                    (len, n_head, m.n_nope),
+                    k_rows.every(width),
+                    Rows::dense(nope, n_head * m.n_nope).every(m.n_nope),
+                    len,
+                    n_head,
+                    m.n_nope,
                 )?;
                 // One RoPE key for all heads.
                 run.q.copy_columns(
-                    (k_rows.from(m.n_nope), width),
-                    (kv_rows.from(lora), 0),
-                    (len, n_head, n_rot),
+                    k_rows.from(m.n_nope).every(width),
+                    kv_rows.from(lora).every(0),
+                    len,
+                    n_head,
+                    n_rot,
                 )?;
                 let v = scope.buffer(len * h.n_head_kv * h.head_dim_v);
                 run.linear(scope, to_value, latents, v)?;

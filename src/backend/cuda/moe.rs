@@ -1,11 +1,12 @@
 //! Mixtures of experts: rows are routed on the device, then each expert meets its
 //! rows together.
 
-use super::CudaError;
+use super::error::CudaError;
 use super::ffn::LoadedFfn;
-use super::layer::Run;
+use super::linear::LoadedLinear;
 use super::ops::{Argument, Function, Grid, int, launch};
-use super::weights::{LoadedLinear, Packer, Values};
+use super::run::Run;
+use super::weights::{Packer, Values};
 use super::workspace::{Buffer, Scope};
 use crate::model::{Gating, Moe};
 

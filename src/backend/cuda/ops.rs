@@ -1,11 +1,11 @@
 //! Kernels as functions of buffers, queued in order on the compute stream.
 
-use super::CudaError;
-use super::Precision;
+use super::error::CudaError;
 use super::gpu::Gpu;
 pub(super) use super::gpu::{Argument, Grid};
+use super::precision::Precision;
 use super::weights::Values;
-use super::workspace::Buffer;
+use super::workspace::{Buffer, Workspace};
 use crate::model::Activation;
 
 /// Work for a device, or for none: then nothing is queued, and only the sizes of
@@ -13,6 +13,33 @@ use crate::model::Activation;
 pub(super) struct Queue<'g> {
     pub gpu: Option<&'g Gpu>,
     pub precision: Precision,
+}
+
+/// Where layers or a head are run.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'p> {
+    pub q: &'p Queue<'p>,
+    pub workspace: &'p Workspace,
+    /// Where the allocation with their weights begins.
+    pub weights: u64,
+}
+
+/// Columns of rows that come in groups, `step` apart.
+#[derive(Clone, Copy)]
+pub(super) struct Groups<'s> {
+    pub rows: Rows<'s>,
+    pub step: usize,
+}
+
+/// How runs of `width` values are normalized; weight and bias are as long as a run or
+/// as several that differ.
+#[derive(Clone, Copy)]
+pub(super) struct Normalization<'s> {
+    pub scaling: Scaling,
+    pub eps: f32,
+    pub width: usize,
+    pub weight: Option<Buffer<'s>>,
+    pub bias: Option<Buffer<'s>>,
 }
 
 /// Rows of values, `stride` apart.
@@ -29,6 +56,11 @@ impl<'s> Rows<'s> {
             data,
             stride: width,
         }
+    }
+
+    /// The rows' columns in groups that are `step` apart.
+    pub fn every(self, step: usize) -> Groups<'s> {
+        Groups { rows: self, step }
     }
 
     /// The rows' columns from `at` on.
@@ -183,7 +215,7 @@ impl Queue<'_> {
     pub fn copy(&self, to: Buffer, from: Buffer) -> Result<(), CudaError> {
         let n = to.len.min(from.len);
         let (to, from) = (Rows::dense(to, n), Rows::dense(from, n));
-        self.copy_columns((to, 0), (from, 0), (1, 1, n))
+        self.copy_columns(to.every(0), from.every(0), 1, 1, n)
     }
 
     /// Adds `row` to each row of `x`.
@@ -305,17 +337,21 @@ impl Queue<'_> {
         )
     }
 
-    /// Normalizes runs of `width` values from `x` to `out` (which may be the
-    /// same), times `weight`, plus `bias`; both are as long as a run or as several
-    /// that differ.
+    /// Normalizes runs of values from `x` to `out`, which may be the same.
     pub fn normalize(
         &self,
-        (out, x): (Rows, Rows),
+        how: Normalization,
+        x: Rows,
+        out: Rows,
         n_runs: usize,
-        width: usize,
-        (weight, bias): (Option<Buffer>, Option<Buffer>),
-        (scaling, eps): (Scaling, f32),
     ) -> Result<(), CudaError> {
+        let Normalization {
+            scaling,
+            eps,
+            width,
+            weight,
+            bias,
+        } = how;
         let (kind, floor) = match scaling {
             Scaling::Rms => (0, 0.0),
             Scaling::Layer => (1, 0.0),
@@ -341,25 +377,27 @@ impl Queue<'_> {
         )
     }
 
-    /// Copies `n` columns of each of `n_group` groups of each row, from columns
-    /// `from_step` apart to columns `to_step` apart.
+    /// Copies `n` columns of each of `n_group` groups of each row, from one step to
+    /// another.
     pub fn copy_columns(
         &self,
-        (to, to_step): (Rows, usize),
-        (from, from_step): (Rows, usize),
-        (n_rows, n_group, n): (usize, usize, usize),
+        to: Groups,
+        from: Groups,
+        n_rows: usize,
+        n_group: usize,
+        n: usize,
     ) -> Result<(), CudaError> {
         let grid = self.each(n_rows * n_group * n);
         launch!(
             self,
             copy_columns,
             grid,
-            to.data.address,
-            to.stride as i64,
-            int(to_step),
-            from.data.address,
-            from.stride as i64,
-            int(from_step),
+            to.rows.data.address,
+            to.rows.stride as i64,
+            int(to.step),
+            from.rows.data.address,
+            from.rows.stride as i64,
+            int(from.step),
             int(n_group),
             int(n),
             n_rows as i64,
@@ -420,7 +458,8 @@ impl Queue<'_> {
         &self,
         first: Buffer<i32>,
         x: Buffer,
-        (positions, from): (Buffer<i32>, usize),
+        positions: Buffer<i32>,
+        from: usize,
         width: usize,
     ) -> Result<(), CudaError> {
         launch!(

@@ -1,9 +1,9 @@
 //! Products with weights, which are decoded on the way.
 
-use super::CudaError;
-use super::Precision;
 use super::blas::Product;
+use super::error::CudaError;
 use super::ops::{Argument, Grid, Queue, Rows, int, launch};
+use super::precision::Precision;
 use super::weights::Mat;
 use super::workspace::{Buffer, Scope};
 use crate::gguf::BlockType;
@@ -14,12 +14,12 @@ const TILE_BYTES: usize = 64 << 20;
 const THREADS: u32 = 256;
 
 impl Queue<'_> {
-    /// `out ← scale · (x · wᵀ)` for `n_rows` rows. Weights are decoded in tiles of
+    /// `out ← scale · (x · wᵀ)` for `n_rows` rows; `w` is at an address. Weights are decoded in tiles of
     /// output rows; inputs are narrowed where products have 16-bit inputs.
     pub fn multiply(
         &self,
         scope: &Scope,
-        (w, weights): (&Mat, u64),
+        w: &Mat,
         x: Rows,
         n_rows: usize,
         out: Rows,
@@ -42,7 +42,6 @@ impl Queue<'_> {
                 (narrowed.address, w.n_in)
             }
         };
-        let blocks = weights + w.at;
         let width = self.precision.bytes();
         let as_stored = match self.precision {
             Precision::F32 => w.ty == BlockType::F32,
@@ -57,7 +56,7 @@ impl Queue<'_> {
         let step = if as_stored { w.n_out } else { n_tile };
         for first in (0..w.n_out).step_by(step.max(1)) {
             let n_out = step.min(w.n_out - first);
-            let rows = blocks + (first * w.row_bytes()) as u64;
+            let rows = w.at + (first * w.row_bytes()) as u64;
             let decoded = match tile {
                 None => rows,
                 Some(tile) => {
@@ -103,7 +102,9 @@ impl Queue<'_> {
         let (stride, n, n_rows) = (x.stride as i64, int(n), n_rows as i64);
         match self.precision {
             Precision::Bf16 => launch!(self, narrow_bf16, grid, to, from, stride, n, n_rows),
-            _ => launch!(self, narrow_f16, grid, to, from, stride, n, n_rows),
+            Precision::F32 | Precision::F16 => {
+                launch!(self, narrow_f16, grid, to, from, stride, n, n_rows)
+            }
         }
     }
 

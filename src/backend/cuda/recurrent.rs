@@ -2,10 +2,11 @@
 //! short convolutions. States live in shared memory while a kernel walks along a
 //! sequence: every forward pass starts from zero.
 
-use super::CudaError;
-use super::layer::Run;
-use super::ops::{Argument, Function, Grid, Rows, Scaling, int, launch};
-use super::weights::{LoadedLinear, LoadedNorm, Packer, Values};
+use super::error::CudaError;
+use super::linear::{LoadedLinear, LoadedNorm};
+use super::ops::{Argument, Function, Grid, Normalization, Rows, Scaling, int, launch};
+use super::run::Run;
+use super::weights::{Packer, Values};
 use super::workspace::{Buffer, Scope};
 use crate::model::{Activation, CausalConv, DeltaNet, HeadSharing, Mamba1, Mamba2, ShortConv};
 
@@ -69,12 +70,18 @@ pub(super) fn unit_length(
     run: &Run,
     x: Buffer,
     width: usize,
-    (eps, floor): (f32, f32),
+    eps: f32,
+    floor: f32,
 ) -> Result<(), CudaError> {
     let rows = Rows::dense(x, width);
-    let how = (Scaling::Length { floor }, eps);
-    run.q
-        .normalize((rows, rows), x.len / width, width, (None, None), how)
+    let how = Normalization {
+        scaling: Scaling::Length { floor },
+        eps,
+        width,
+        weight: None,
+        bias: None,
+    };
+    run.q.normalize(how, rows, rows, x.len / width)
 }
 
 pub(super) struct LoadedMamba1<'m> {
@@ -293,8 +300,8 @@ impl<'m> LoadedDeltaNet<'m> {
             convolved(&self.qkv[1])?,
             convolved(&self.qkv[2])?,
         );
-        unit_length(run, q, dim, (m.length_eps, 0.0))?;
-        unit_length(run, k, dim, (m.length_eps, 0.0))?;
+        unit_length(run, q, dim, m.length_eps, 0.0)?;
+        unit_length(run, k, dim, m.length_eps, 0.0)?;
         run.q.scale(q, 1.0 / (dim as f32).sqrt())?;
         let log_decay = scope.buffer(len * m.n_v_head);
         run.linear(scope, &self.alpha, x, log_decay)?;

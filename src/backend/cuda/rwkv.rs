@@ -1,10 +1,11 @@
 //! RWKV's time and channel mixing.
 
-use super::CudaError;
-use super::layer::Run;
+use super::error::CudaError;
+use super::linear::{LoadedLinear, LoadedNorm};
 use super::ops::{Argument, Function, int, launch};
 use super::recurrent::{scan_grid, unit_length};
-use super::weights::{LoadedLinear, LoadedNorm, Packer, Values};
+use super::run::Run;
+use super::weights::{Packer, Values};
 use super::workspace::{Buffer, Scope};
 use crate::model::{
     Activation, ChannelMix, FirstValue, Inner, LowRank, Rwkv6TimeMix, Rwkv7TimeMix,
@@ -234,7 +235,7 @@ impl<'m> LoadedRwkv7<'m> {
         let removal = scope.buffer(n);
         run.q.copy(removal, k)?;
         run.q.multiply_row(removal, values(self.removal_scale))?;
-        unit_length(run, removal, dim, (0.0, LENGTH_FLOOR))?;
+        unit_length(run, removal, dim, 0.0, LENGTH_FLOOR)?;
         let rate_scale = values(self.rate_scale);
         launch!(
             run.q,

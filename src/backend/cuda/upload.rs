@@ -3,7 +3,7 @@
 
 use cudarc::driver::{CudaEvent, PinnedHostSlice, result};
 
-use super::CudaError;
+use super::error::CudaError;
 use super::gpu::Gpu;
 use super::memory::Allocation;
 use super::weights::Packer;

@@ -20,8 +20,8 @@ use std::cell::RefCell;
 use bytemuck::Zeroable;
 use rayon::prelude::*;
 
-use super::isa::{Isa, Level};
 use super::shelf::Reusable;
+use crate::isa::{Isa, Level};
 
 pub use wide::multiply_wide;
 

@@ -1,7 +1,7 @@
 //! Products summed in f64, for maps whose rounding errors a model magnifies.
 
-use super::super::isa::{Isa, multiversion};
 use super::{PANEL, Packed, with_rows_reversed};
+use crate::isa::{Isa, multiversion};
 
 /// Rows whose sums are in registers together.
 const ROWS: usize = 4;

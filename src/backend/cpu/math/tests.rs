@@ -1,7 +1,7 @@
 //! Each kernel against its formula in f64, on every instruction set.
 
 use super::*;
-use crate::backend::cpu::isa::Isa;
+use crate::isa::Isa;
 
 fn each_isa(f: impl Fn(Isa)) {
     Isa::available().into_iter().for_each(f);

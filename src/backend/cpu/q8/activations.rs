@@ -1,8 +1,8 @@
 //! Activations in 8 bits, by the formulas of ggml's CPU backend.
 
-use crate::backend::cpu::isa::{Isa, multiversion};
 use crate::backend::cpu::math::round_to_f16;
 use crate::gguf::BlockType;
+use crate::isa::{Isa, multiversion};
 
 /// ggml's block formats of activations. What a product takes depends on the type of
 /// its weights.

@@ -23,9 +23,9 @@ mod tests;
 use std::cell::RefCell;
 
 use super::gemm::PANEL;
-use super::isa::{Isa, Level};
 use super::shelf::Reusable;
 use crate::gguf::BlockType;
+use crate::isa::{Isa, Level};
 use crate::quant::{self, IntegerLayout, Minimum, QuantError, Scale};
 
 pub use activations::{Activations, Format};

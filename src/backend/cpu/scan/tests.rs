@@ -2,7 +2,7 @@
 //! `model::recurrent` and not from the kernels.
 
 use super::*;
-use crate::backend::cpu::isa::Isa;
+use crate::isa::Isa;
 
 /// `n` values in `[lo, hi]`, with no pattern that a stride could hide.
 fn values(n: usize, lo: f32, hi: f32, seed: u64) -> Vec<f32> {
@@ -36,9 +36,14 @@ fn check(
     for isa in Isa::available() {
         for spread in [false, true] {
             let mut out = vec![f32::NAN; len * scan.n_head * scan.dim];
-            scan.run(spread, &mut buffer, &mut out, |head, state, y| {
-                kernel(isa, head, state, y);
-            });
+            scan.run(
+                &Exec { isa, spread },
+                &mut buffer,
+                &mut out,
+                |head, state, y| {
+                    kernel(isa, head, state, y);
+                },
+            );
             for (i, (got, want)) in out.iter().zip(want).enumerate() {
                 let error = (f64::from(*got) - want).abs();
                 assert!(error < 2e-6 * (1.0 + want.abs()), "{got} for {want} at {i}");
