@@ -108,6 +108,7 @@ macro_rules! multiversion {
                 // SAFETY: an `Isa` exists only where the processor has it.
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx2 => unsafe { avx2($($arg),*) },
+                // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx512 | Level::Avx512Vnni => unsafe { avx512($($arg),*) },
             }

@@ -43,7 +43,7 @@ pub enum EvalError {
         found: usize,
     },
     #[error(
-        "window {window}, position {position}: the model's score is none: {problem}; is it −ln p of the target \
+        "window {window}, position {position}: the model's score is invalid: {problem}; is it −ln p of the target \
          in nats?"
     )]
     Score {

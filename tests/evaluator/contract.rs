@@ -98,7 +98,8 @@ fn a_scorer_that_returns_too_little_or_too_much() {
 fn a_scorer_whose_scores_are_none() {
     for (nll, shown) in [(f64::NAN, "NaN"), (f64::INFINITY, "inf"), (-1.5, "-1.5")] {
         let error = spoilt(|s| s[1][2].nll = nll);
-        let place = format!("window 3, position 7: the model's score is none: the NLL is {shown}");
+        let place =
+            format!("window 3, position 7: the model's score is invalid: the NLL is {shown}");
         assert!(error.starts_with(&place), "{error}");
     }
     let error = spoilt(|s| s[0][1].top_p = 1.5);

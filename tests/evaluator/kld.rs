@@ -509,8 +509,8 @@ impl LogitsModel for Table {
     }
 }
 
-/// A model that has scores and no logits.
-struct ScoresOnly(FromLogits<Table>);
+/// A model that has scores and no logits, or too few of them.
+struct ScoresOnly(FromLogits<Table>, Option<usize>);
 
 impl PerplexityModel for ScoresOnly {
     fn n_vocab(&self) -> usize {
@@ -519,6 +519,10 @@ impl PerplexityModel for ScoresOnly {
 
     fn score(&mut self, batch: &[Sequence]) -> Result<Vec<Vec<TokenScore>>, BackendError> {
         self.0.score(batch)
+    }
+
+    fn logits(&mut self, _batch: &[Sequence]) -> Result<Option<Vec<f32>>, BackendError> {
+        Ok(self.1.map(|n| vec![0.0; n]))
     }
 }
 
@@ -575,10 +579,17 @@ fn models_of_others_are_compared_like_our_own() {
     let (_, same) = measure_against(model, stored, text, &SETTINGS, &control, &mut |_| ()).unwrap();
     assert!(same.iter().all(|t| t.kld < 1e-12 && t.same_top));
     // Scores alone make no distributions.
-    let mut scores = ScoresOnly(FromLogits(Table(other_logit)));
+    let mut scores = ScoresOnly(FromLogits(Table(other_logit)), None);
     let error = with(Measurable::new(&mut scores), &SETTINGS).unwrap_err();
     assert_eq!(
         error.to_string(),
         "the model gives scores and no logits, which KL divergences are made of (PerplexityModel::logits)"
+    );
+    let n_vocab = vocabulary().len();
+    let mut few = ScoresOnly(FromLogits(Table(other_logit)), Some(n_vocab));
+    let error = with(Measurable::new(&mut few), &SETTINGS).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("window 0: the model returns {n_vocab} logits, not 42 rows of {n_vocab}")
     );
 }

@@ -170,7 +170,13 @@ fn runs_open_any_device() {
         };
         let control = Control::default();
         loaded.placed(placement, &control, |model| {
-            measure(model, loaded.text(&tokens), &settings, &control, &mut |_| ())
+            measure(
+                model,
+                loaded.text(&tokens),
+                &settings,
+                &control,
+                &mut |_| (),
+            )
         })
     };
     let score = |placement| bits(&measured(placement, Numerics::Exact).unwrap().scores);
