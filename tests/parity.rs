@@ -84,12 +84,17 @@ fn alone(test: &str, environment: &[(&str, &str)]) -> (bool, String) {
 #[test]
 fn a_skip_is_said_and_fails_where_it_is_asked_for() {
     let nowhere = ("PPLX_SHARED", "/nonexistent");
-    let with = |list| alone("architecture_suite", &[nowhere, ("PPLX_REQUIRE", list)]);
+    let with = |list| {
+        alone(
+            "parity::architecture_suite",
+            &[nowhere, ("PPLX_REQUIRE", list)],
+        )
+    };
     let missing = "/nonexistent/arch is missing";
     for list in ["", "smollm2", "models, nvrtc"] {
         let (passed, text) = with(list);
         assert!(passed, "{list}: {text}");
-        let line = format!("SKIPPED (shared): parity::architecture_suite: {missing}");
+        let line = format!("SKIPPED (shared): engine::parity::architecture_suite: {missing}");
         assert!(text.contains(&line), "{text}");
     }
     for list in ["shared", "all", "models,shared"] {

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | 8 | `pplxbase` |
 //! | 4 each | version (1), length H of the header |
-//! | H | the header, JSON: [`Header`] |
+//! | H | the header, JSON: `Header` |
 //! | 8 | f64: ln of the step, the least probability that is stored for sure |
 //! | 4·tokens | token ids |
 //! | 32 | SHA-256 of all of the above |
@@ -303,7 +303,7 @@ impl TopWriter {
 
 impl BaseSink for TopWriter {
     fn encode(&self, logits: &[f32], target: u32, at: usize) -> Vec<u8> {
-        let row = entries(logits, target, (at, self.ln_step));
+        let row = entries(logits, target, at, self.ln_step);
         let mut bytes = Vec::with_capacity(28 + 6 * row.ids.len());
         for x in [row.lse, row.nll, row.tail_mass] {
             bytes.extend(x.to_le_bytes());
@@ -335,7 +335,7 @@ fn push_leb128(bytes: &mut Vec<u8>, mut x: u32) {
 }
 
 /// The entries that are stored of a distribution.
-fn entries(logits: &[f32], target: u32, (at, ln_step): (usize, f64)) -> TopRow {
+fn entries(logits: &[f32], target: u32, at: usize, ln_step: f64) -> TopRow {
     let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let top = logits.iter().position(|&l| l == best);
     let max = f64::from(best);

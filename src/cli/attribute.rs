@@ -98,7 +98,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let mut progress = RerunProgress::new(&control.interrupt);
     let mut failed = Vec::new();
     for (i, spec) in runs.iter().enumerate() {
-        match attribute.run((i + 1, runs.len()), spec, &mut progress) {
+        match attribute.run(i + 1, runs.len(), spec, &mut progress) {
             Ok(attribution) => {
                 progress.clear();
                 say::text(&format!("{}\n", attribution.to_text()))?;

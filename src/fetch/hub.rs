@@ -71,7 +71,7 @@ pub(super) fn download(
             );
             let url = format!("{endpoint}/{path}");
             let size = look(&url, token.or_else(|| cache.token()), transfer, fail)?;
-            let found = by_client((builder, hub_repo), file, transfer, fail)?;
+            let found = by_client(builder, hub_repo, file, transfer, fail)?;
             let here = found.metadata().map_or(0, |m| m.len());
             match size {
                 Some(size) if size != here => {
@@ -103,7 +103,8 @@ enum Event {
 /// Downloads into the hub's cache by the hub's client, which looks at neither
 /// interrupts nor silence, and so has a thread of its own.
 fn by_client(
-    (builder, repo): (ApiBuilder, Repo),
+    builder: ApiBuilder,
+    repo: Repo,
     file: &str,
     transfer: &Transfer,
     fail: impl Fn(String) -> FetchError,

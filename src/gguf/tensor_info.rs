@@ -18,7 +18,7 @@ pub struct TensorInfo {
     pub offset: usize,
     /// Bytes of all its blocks.
     pub n_bytes: usize,
-    /// Which of [`Gguf::paths`] is its file.
+    /// Which of [`Gguf::paths`](super::Gguf::paths) is its file.
     pub part: usize,
 }
 

@@ -304,7 +304,8 @@ impl<'a> Tensors<'a> {
         &mut self,
         prefix: &str,
         kind: NormKind,
-        (width, n): (usize, usize),
+        width: usize,
+        n: usize,
         eps: f32,
     ) -> Result<Norm, ModelError> {
         let mut take = |part: &str| self.flat(&format!("{prefix}.{part}"), width, n);

@@ -5,7 +5,7 @@
 //! instruction set. A decoder is a function from one block to its elements, with
 //! both sizes in its type, and plain loops. These vectorize where a loop has 32
 //! rounds or a long body; a short one is unrolled first. `benches/dequant.rs`
-//! shows it. What it stores of an element is the caller's choice: see [`Element`].
+//! shows it. What it stores of an element is the caller's choice: see `Element`.
 
 #![warn(missing_docs)]
 

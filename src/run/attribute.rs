@@ -92,7 +92,8 @@ impl Attribute<'_> {
     /// A run that fails, a reference that has not scored its targets.
     pub fn run(
         &self,
-        (n, of): (usize, usize),
+        n: usize,
+        of: usize,
         spec: &RunSpec,
         reporter: &mut dyn RerunReporter,
     ) -> Result<Attribution, AttributeError> {

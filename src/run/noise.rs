@@ -94,9 +94,8 @@ impl Calibrate<'_> {
                 n_threads: self.n_threads,
                 control: self.control,
             };
-            let place = (i + 1, of);
             let old = calibration.run(&spec.key).filter(|_| self.resume);
-            let result = caught(|| self.one(place, rerun, old, reporter));
+            let result = caught(|| self.one(i + 1, of, rerun, old, reporter));
             let result = result.unwrap_or_else(|fault| {
                 cache = ModelCache::new(self.fetch);
                 Err(RunError::Internal(fault))
@@ -126,7 +125,8 @@ impl Calibrate<'_> {
     /// calibration already.
     fn one(
         &self,
-        (n, of): (usize, usize),
+        n: usize,
+        of: usize,
         mut rerun: Rerun,
         old: Option<&RunNoise>,
         reporter: &mut dyn RerunReporter,

@@ -590,6 +590,6 @@ fn models_of_others_are_compared_like_our_own() {
     let error = with(Measurable::new(&mut few), &SETTINGS).unwrap_err();
     assert_eq!(
         error.to_string(),
-        format!("window 0: the model returns {n_vocab} logits, not 42 rows of {n_vocab}")
+        format!("window 0: the model returns {n_vocab} logits, not 45 rows of {n_vocab}")
     );
 }

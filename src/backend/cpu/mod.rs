@@ -4,7 +4,7 @@
 //! Layers are decoded one at a time and meet a whole batch of sequences before
 //! they are dropped, large ones panel by panel, so that neither a whole model nor a
 //! whole corpus is in memory. Results are the same bits for any number of threads, any batch and
-//! any instruction set: see [`gemm`], [`q8`] and [`crate::isa`].
+//! any instruction set: see [`gemm`], [`q8`] and `isa.rs`.
 
 mod attention;
 mod backend;

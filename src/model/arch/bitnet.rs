@@ -22,7 +22,7 @@ pub(super) fn bitnet(c: &mut Context) -> Result<Parts, ModelError> {
             }
             let width = widths.n_head[i] * widths.head_dim_v;
             let name = format!("blk.{i}.attn_sub_norm");
-            a.sub_norm = Some(c.tensors.norm(&name, kind, (width, 1), eps)?);
+            a.sub_norm = Some(c.tensors.norm(&name, kind, width, 1, eps)?);
             a.rope = Some(rope.clone());
             Ok(Mixer::Attention(a))
         },
@@ -34,7 +34,7 @@ pub(super) fn bitnet(c: &mut Context) -> Result<Parts, ModelError> {
             scale(c, &mut f.up, &format!("blk.{i}.ffn_up"))?;
             scale(c, &mut f.down, &format!("blk.{i}.ffn_down"))?;
             let name = format!("blk.{i}.ffn_sub_norm");
-            f.sub_norm = Some(c.tensors.norm(&name, kind, (n_ff[i], 1), eps)?);
+            f.sub_norm = Some(c.tensors.norm(&name, kind, n_ff[i], 1, eps)?);
             Ok(Mixer::Ffn(f))
         },
     )?;

@@ -87,8 +87,8 @@ fn cohere(
             let eps = c.norm.1;
             let mut norm = |part: &str, n_head| {
                 let name = format!("blk.{i}.attn_{part}_norm");
-                let width = (widths.head_dim, n_head);
-                c.tensors.norm(&name, NormKind::Layer, width, eps)
+                c.tensors
+                    .norm(&name, NormKind::Layer, widths.head_dim, n_head, eps)
             };
             attention.qk_norm = Some(QkNorm {
                 q: norm("q", widths.n_head[i])?,

@@ -119,7 +119,7 @@ impl Context<'_> {
     /// The architecture's norm over the hidden width.
     pub(super) fn norm(&mut self, prefix: &str) -> Result<Norm, ModelError> {
         let (kind, eps) = self.norm;
-        self.tensors.norm(prefix, kind, (self.n_embd, 1), eps)
+        self.tensors.norm(prefix, kind, self.n_embd, 1, eps)
     }
 
     /// Head counts and widths; a layer without attention has none.
@@ -421,7 +421,7 @@ impl Context<'_> {
         let (kind, eps) = self.norm;
         let mut norm = |part: &str| {
             let name = format!("blk.{i}.attn_{part}_norm");
-            self.tensors.norm(&name, kind, (w.head_dim, 1), eps)
+            self.tensors.norm(&name, kind, w.head_dim, 1, eps)
         };
         Ok(QkNorm {
             q: norm("q")?,
@@ -435,8 +435,7 @@ impl Context<'_> {
         let (kind, eps) = self.norm;
         let mut norm = |part: &str, n_head: usize| {
             let name = format!("blk.{i}.attn_{part}_norm");
-            self.tensors
-                .norm(&name, kind, (n_head * w.head_dim, 1), eps)
+            self.tensors.norm(&name, kind, n_head * w.head_dim, 1, eps)
         };
         Ok(QkNorm {
             q: norm("q", w.n_head[i])?,

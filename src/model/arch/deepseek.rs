@@ -204,7 +204,7 @@ pub(super) fn attention(
         None => MlaQuery::Direct(c.tensors.linear(&name("q"), d, n_q)?),
         Some(rank) => MlaQuery::LowRank {
             a: c.tensors.linear(&name("q_a"), d, rank)?,
-            norm: c.tensors.norm(&name("q_a_norm"), kind, (rank, 1), eps)?,
+            norm: c.tensors.norm(&name("q_a_norm"), kind, rank, 1, eps)?,
             b: c.tensors.linear(&name("q_b"), rank, n_q)?,
         },
     };
@@ -244,7 +244,7 @@ pub(super) fn attention(
         heads,
         query,
         kv_a: c.tensors.linear(&name("kv_a_mqa"), d, lora + w.n_rot)?,
-        kv_norm: c.tensors.norm(&name("kv_a_norm"), kind, (lora, 1), eps)?,
+        kv_norm: c.tensors.norm(&name("kv_a_norm"), kind, lora, 1, eps)?,
         kv,
         n_nope: w.n_nope,
         rope: rope.clone(),

@@ -137,7 +137,7 @@ fn norm_per_head(c: &mut Context, i: usize, w: &Widths) -> Result<Option<QkNorm>
     let mut norm = |part: &str, n_head| {
         let name = format!("blk.{i}.attn_{part}_norm");
         c.tensors
-            .norm(&name, NormKind::Layer, (w.head_dim, n_head), eps)
+            .norm(&name, NormKind::Layer, w.head_dim, n_head, eps)
     };
     Ok(Some(QkNorm {
         q: norm("q", w.n_head[i])?,

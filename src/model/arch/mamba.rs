@@ -63,7 +63,7 @@ impl Context<'_> {
 
         let has_weights = t.offers(&name("dt_norm.weight"));
         let mut norm = |part: &str, width: usize| match has_weights {
-            true => t.norm(&name(part), NormKind::Rms, (width, 1), eps),
+            true => t.norm(&name(part), NormKind::Rms, width, 1, eps),
             false => Ok(Norm {
                 kind: NormKind::Rms,
                 width,
@@ -111,9 +111,10 @@ impl Context<'_> {
 
     /// The norm of a Mamba-2 in layer `i`: each group has weights of its own.
     pub(super) fn mamba2_norm(&mut self, i: usize, m: &Mamba2) -> Result<Norm, ModelError> {
-        let runs = (m.n_head * m.head_dim / m.n_group, m.n_group);
+        let width = m.n_head * m.head_dim / m.n_group;
         let name = format!("blk.{i}.ssm_norm");
-        self.tensors.norm(&name, NormKind::Rms, runs, self.norm.1)
+        self.tensors
+            .norm(&name, NormKind::Rms, width, m.n_group, self.norm.1)
     }
 
     pub(super) fn mamba2_without_norm(&mut self, i: usize) -> Result<Mamba2, ModelError> {

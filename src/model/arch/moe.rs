@@ -125,12 +125,12 @@ impl Context<'_> {
             (Some(half(0)), half(n_ff))
         } else {
             let gate = match rules.gated {
-                true => Some(self.experts(i, "gate", (d, n_ff), n_expert)?),
+                true => Some(self.experts(i, "gate", d, n_ff, n_expert)?),
                 false => None,
             };
-            (gate, self.experts(i, "up", (d, n_ff), n_expert)?)
+            (gate, self.experts(i, "up", d, n_ff, n_expert)?)
         };
-        let down = self.experts(i, "down", (n_ff, d), n_expert)?;
+        let down = self.experts(i, "down", n_ff, d, n_expert)?;
         let mut gate = gate.map(Vec::into_iter);
         let experts = up.into_iter().zip(down).map(|(up, down)| Ffn {
             n_ff,
@@ -159,7 +159,8 @@ impl Context<'_> {
         &mut self,
         i: usize,
         part: &str,
-        (n_in, n_out): (usize, usize),
+        n_in: usize,
+        n_out: usize,
         n: usize,
     ) -> Result<Vec<Linear>, ModelError> {
         let name = format!("blk.{i}.ffn_{part}_exps");

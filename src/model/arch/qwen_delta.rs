@@ -167,7 +167,7 @@ fn delta_net(c: &mut Context, i: usize, sharing: HeadSharing) -> Result<DeltaNet
         },
         beta,
         a: t.vector(&name("ssm_a"), n_v_head)?,
-        norm: t.norm(&name("ssm_norm"), NormKind::Rms, (dim, 1), eps)?,
+        norm: t.norm(&name("ssm_norm"), NormKind::Rms, dim, 1, eps)?,
         gate,
         output: t.linear(&name("ssm_out"), n_v, d)?,
     })

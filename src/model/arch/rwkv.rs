@@ -94,18 +94,17 @@ fn heads(c: &Context) -> Result<(usize, usize), ModelError> {
     Ok((c.n_embd / dim, dim))
 }
 
-fn head_norm(c: &mut Context, i: usize, heads: (usize, usize)) -> Result<Norm, ModelError> {
-    let (n_head, dim) = heads;
+fn head_norm(c: &mut Context, i: usize, n_head: usize, dim: usize) -> Result<Norm, ModelError> {
     let name = format!("blk.{i}.time_mix_ln");
     c.tensors
-        .norm(&name, NormKind::Layer, (dim, n_head), HEAD_NORM_EPS)
+        .norm(&name, NormKind::Layer, dim, n_head, HEAD_NORM_EPS)
 }
 
 fn time_mix_6(c: &mut Context, i: usize) -> Result<Rwkv6TimeMix, ModelError> {
     let (n_head, head_dim) = heads(c)?;
     let n_blend = c.hp.count("time_mix_extra_dim")?;
     let n_decay = c.hp.count("time_decay_extra_dim")?;
-    let norm = head_norm(c, i, (n_head, head_dim))?;
+    let norm = head_norm(c, i, n_head, head_dim)?;
     let (d, t) = (c.n_embd, &mut c.tensors);
     let name = |part: &str| format!("blk.{i}.time_mix_{part}");
 
@@ -154,7 +153,7 @@ fn time_mix_7(c: &mut Context, i: usize) -> Result<Rwkv7TimeMix, ModelError> {
     let rank = |part: &str| c.hp.count(&format!("attention.{part}_lora_rank"));
     let (n_decay, n_rate, n_gate) = (rank("decay")?, rank("iclr")?, rank("gate")?);
     let n_value = rank("value_residual_mix")?;
-    let norm = head_norm(c, i, (n_head, head_dim))?;
+    let norm = head_norm(c, i, n_head, head_dim)?;
     let (d, t) = (c.n_embd, &mut c.tensors);
     let name = |part: &str| format!("blk.{i}.time_mix_{part}");
 

@@ -2,7 +2,7 @@
 //!
 //! `out[r, o] = Σ_k x[r, k] · w[o, k]`. Every element is summed in one order
 //! that does not depend on the shape, the tiling, the threads or the instruction
-//! set: fused multiply-adds over blocks of [`K_BLOCK`] consecutive `k` from 0,
+//! set: fused multiply-adds over blocks of `K_BLOCK` consecutive `k` from 0,
 //! the blocks' sums added in order. So results are the same bits however the
 //! work is cut.
 
@@ -201,9 +201,9 @@ fn multiply_in_order(isa: Isa, p: Product, out: &mut [f32], out_stride: usize) {
     assert!(p.x.len() >= (p.n_rows - 1) * p.x_stride + n_k);
     assert!(out.len() >= (p.n_rows - 1) * out_stride + n_cols);
     let cut = Cut::of(n_k);
-    for panels in runs(p.panels, cut.panels) {
-        for (row, to) in runs((0, p.n_rows), cut.rows) {
-            for k in runs(p.k, cut.terms) {
+    for panels in runs(p.panels.0, p.panels.1, cut.panels) {
+        for (row, to) in runs(0, p.n_rows, cut.rows) {
+            for k in runs(p.k.0, p.k.1, cut.terms) {
                 let part = Product {
                     x: &p.x[row * p.x_stride + (k.0 - p.k.0)..],
                     n_rows: to - row,
@@ -247,7 +247,7 @@ impl Cut {
 }
 
 /// Cuts a range into runs of at most `most`.
-fn runs((from, to): (usize, usize), most: usize) -> impl Iterator<Item = (usize, usize)> {
+fn runs(from: usize, to: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
     (from..to)
         .step_by(most)
         .map(move |start| (start, (start + most).min(to)))
