@@ -20,7 +20,7 @@ impl Text {
     /// # Errors
     /// A pipe that cannot be read.
     pub fn open(path: &Path) -> Result<Self, Failure> {
-        if path == "-" {
+        if path.as_os_str() == "-" {
             let mut kept = Vec::new();
             let read = stdin().lock().read_to_end(&mut kept);
             read.map_err(|e| Failure::usage(format!("stdin cannot be read: {e}")))?;
