@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -248,6 +249,74 @@ impl TermLike for Screen {
 /// As [`stream`].
 pub fn text(text: &str) -> Result<(), OutputError> {
     stream(|out| out.write_all(escaped(text).as_bytes()))
+}
+
+/// How a line is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    /// Green.
+    Good,
+    /// Red.
+    Bad,
+    /// Yellow.
+    Open,
+}
+
+/// Text whose lines may begin with words in colour.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Toned {
+    text: String,
+    /// Where in `text` words are coloured, in order.
+    tones: Vec<(Range<usize>, Tone)>,
+}
+
+impl Toned {
+    /// Adds text.
+    pub fn push(&mut self, text: &str) {
+        self.text += text;
+    }
+
+    /// Adds words in colour, where there are colours.
+    pub fn push_toned(&mut self, words: &str, tone: Option<Tone>) {
+        let start = self.text.len();
+        self.text += words;
+        if let Some(tone) = tone {
+            self.tones.push((start..self.text.len(), tone));
+        }
+    }
+
+    /// Without colours.
+    pub fn plain(&self) -> &str {
+        &self.text
+    }
+
+    fn coloured(&self) -> String {
+        let (mut out, mut at) = (String::new(), 0);
+        for (place, tone) in &self.tones {
+            out += &escaped(&self.text[at..place.start]);
+            let words = console::style(escaped(&self.text[place.clone()])).force_styling(true);
+            let words = match tone {
+                Tone::Good => words.green(),
+                Tone::Bad => words.red().bold(),
+                Tone::Open => words.yellow(),
+            };
+            let _ = write!(out, "{words}");
+            at = place.end;
+        }
+        out + &escaped(&self.text[at..])
+    }
+}
+
+/// [`text`], in colour where the terminal, `NO_COLOR`, `CLICOLOR` and `CLICOLOR_FORCE`
+/// want it.
+///
+/// # Errors
+/// As [`stream`].
+pub fn toned(toned: &Toned) -> Result<(), OutputError> {
+    match console::colors_enabled() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) {
+        true => stream(|out| out.write_all(toned.coloured().as_bytes())),
+        false => text(toned.plain()),
+    }
 }
 
 /// Prints what programs read on stdout: every byte as it is, unless a terminal

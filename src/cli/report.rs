@@ -40,7 +40,8 @@ pub fn run(args: Args) -> Result<(), Failure> {
     for path in args.output.iter().chain(&args.markdown) {
         outputs::check(path)?;
     }
-    let gate = args.gate.gate()?;
+    let experiment = args.gate.experiment()?;
+    let gate = args.gate.gate(experiment.as_ref())?;
     let judged = !gate.is_empty() || args.gate.has_noise();
     if args.base.is_none() && judged {
         return Err(Failure::usage(

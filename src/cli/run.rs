@@ -76,6 +76,10 @@ pub fn run(args: Args) -> Result<(), Failure> {
         let (table, path) = (render::kld::table(tables.klds()), &tables.paths().kld);
         out += &format!("\n{}\n\n{}\n", table.trim_end(), path.display());
     }
+    if let Some(diff) = &summary.comparison {
+        let path = &tables.paths().compare;
+        out += &format!("\n{}\n\n{}\n", diff.summary(), path.display());
+    }
     // First what became of the sweep, then whether it could be printed.
     let printed = say::text(&out);
     if summary.interrupted {

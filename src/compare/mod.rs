@@ -5,6 +5,7 @@
 #![warn(missing_docs)]
 
 mod attribution;
+mod axis;
 pub mod diff;
 mod gate;
 mod noise_floor;
@@ -12,7 +13,8 @@ mod paired;
 mod tokens;
 
 pub use attribution::{Attribution, Effect, Residual};
-pub use gate::{Gate, Measured};
+pub use axis::{Axis, Between, KeyPair, Pair, Pairing};
+pub use gate::{Gate, Judge, Judgement, Measured};
 pub use noise_floor::{MaxDelta, NoiseFloor};
 pub use paired::{MovedWindow, Paired, moved_windows, paired};
 pub use tokens::{MovedScore, MovedToken, TokenComparison};

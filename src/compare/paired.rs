@@ -61,6 +61,40 @@ impl Paired {
         (self.student.quantile(0.975) + self.student.quantile(0.8)) * self.se
     }
 
+    /// Whether every window has the same bits on both sides.
+    pub fn is_unchanged(&self) -> bool {
+        self.differences.iter().all(|d| *d == 0.0)
+    }
+
+    /// How many windows like these would show, in four of five repetitions, on which
+    /// side of its bounds a difference of this size lies: the fewest, but not fewer
+    /// than there are, at which `(t(0.975) + t(0.8)) · se` is no more than its distance
+    /// to the nearest bound. `None` where the distance is 0.
+    pub fn windows_to_decide(&self, least: f64, most: f64) -> Option<usize> {
+        let distance = (self.mean - least).abs().min((self.mean - most).abs());
+        // The error of one window, so that that of n is this over √n.
+        let one = self.se * (self.windows as f64).sqrt();
+        // From the normal quantiles, once more with those of as many windows: t hardly
+        // changes where there are many.
+        let mut n = self.windows as f64;
+        for _ in 0..8 {
+            let df = (n as usize).saturating_sub(1).max(1);
+            let student = Student::new(df)?;
+            let resolved = student.quantile(0.975) + student.quantile(0.8);
+            let next = (resolved * one / distance).powi(2).ceil();
+            let next = next.max(self.windows as f64);
+            // Beyond any corpus; NaN where nothing is known.
+            if !(next < 1e12) {
+                return None;
+            }
+            if next == n {
+                break;
+            }
+            n = next;
+        }
+        Some(n as usize)
+    }
+
     /// `PPL_B / PPL_A` and its standard error, `ratio · se`.
     pub fn ppl_ratio(&self) -> Estimate {
         let ratio = self.mean.exp();
@@ -162,7 +196,7 @@ pub(super) fn largest(values: &[f64], n: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::SplitMix64;
+    use crate::stats::Normal;
 
     fn windows(data: &[(usize, f64)]) -> Vec<WindowRow> {
         data.iter()
@@ -222,7 +256,7 @@ mod tests {
     /// jackknife over windows.
     #[test]
     fn error_of_the_ppl_difference_is_the_jackknifes() {
-        let mut rng = Normal(SplitMix64(3));
+        let mut rng = Normal::new(3);
         let mut draw = || (32, 32.0 * (3.0 + 0.2 * rng.next()));
         let data: Vec<(usize, f64)> = (0..200).map(|_| draw()).collect();
         let moved = data.iter().map(|&(n, x)| (n, x + 0.1 * draw().1 - 9.0));
@@ -279,20 +313,6 @@ mod tests {
         assert!(paired(&a, &moved).is_err());
     }
 
-    /// Box and Muller: seeded normal deviates.
-    struct Normal(SplitMix64);
-
-    impl Normal {
-        fn uniform(&mut self) -> f64 {
-            (self.0.next() >> 11) as f64 / (1u64 << 53) as f64
-        }
-
-        fn next(&mut self) -> f64 {
-            let r = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
-            r * (std::f64::consts::TAU * self.uniform()).cos()
-        }
-    }
-
     /// Without a true difference, |t| exceeds the 97.5 % quantile of Student's
     /// distribution in 5 % of experiments, although tokens are correlated within
     /// windows and one window is short. A plain per-token error fails this: it
@@ -301,7 +321,7 @@ mod tests {
     fn t_has_its_size_under_the_null() {
         const EXPERIMENTS: usize = 4000;
         const T_29: f64 = 2.045_229_6; // 0.975 quantile, 29 degrees of freedom
-        let mut rng = Normal(SplitMix64(7));
+        let mut rng = Normal::new(7);
         let (mut clustered, mut plain) = (0, 0);
         for _ in 0..EXPERIMENTS {
             let (mut a, mut b) = (Vec::new(), Vec::new());
@@ -367,7 +387,7 @@ mod tests {
     /// In 100 repetitions, how many p of each test are below 5 %, and how many
     /// unpaired σ beyond 1.96.
     fn alarms(seed: u64, shift: f64) -> [usize; 3] {
-        let mut rng = Normal(SplitMix64(seed));
+        let mut rng = Normal::new(seed);
         let mut alarms = [0; 3];
         for _ in 0..100 {
             let (t, permuted, sigma) = two_kernels(&mut rng, shift);

@@ -321,7 +321,7 @@ impl Geometry {
     ///
     /// # Errors
     /// As [`WindowPlan::new`].
-    fn most_windows(&self, tokens: usize) -> Result<usize, GeometryError> {
+    pub fn most_windows(&self, tokens: usize) -> Result<usize, GeometryError> {
         self.check()?;
         let n_ctx = self.n_ctx;
         match self.mode {

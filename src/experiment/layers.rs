@@ -17,7 +17,7 @@ use toml::de::{DeTable, DeValue};
 use super::diagnostics::{Diagnostic, Diagnostics, Location};
 
 /// The keys at the top level of an experiment. A variable `PPLX_KEY` sets one.
-pub(super) const TOP_KEYS: [&str; 11] = [
+pub(super) const TOP_KEYS: [&str; 12] = [
     "name",
     "description",
     "sweep",
@@ -27,6 +27,7 @@ pub(super) const TOP_KEYS: [&str; 11] = [
     "exclude",
     "reference",
     "gate",
+    "compare",
     "noise",
     "kld",
 ];

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use glob::Pattern;
 
 pub use crate::backend::Numerics;
-use crate::compare::Gate;
+use crate::compare::{Gate, Pairing};
 use crate::eval::{Geometry, Limits};
 use crate::results::noise::Component;
 
@@ -50,6 +50,8 @@ pub struct Experiment {
     pub reference_files: Vec<Located<String>>,
     /// The bounds of `[gate]`.
     pub gate: Gate,
+    /// What `[compare]` asks for.
+    pub compare: Option<Pairing>,
     /// What `[noise]` asks for.
     pub noise: Noise,
     /// What `[kld]` compares runs with: a model's name, or a run's key.

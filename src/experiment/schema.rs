@@ -13,7 +13,7 @@ use super::{
     PlacementError, PlacementParts, PlacementRequest, Sweep,
 };
 use crate::backend::{self, Device, Placement};
-use crate::compare::{Gate, MaxDelta};
+use crate::compare::{Axis, Between, Gate, Judge, KeyPair, MaxDelta, Pairing};
 use crate::eval::Limits;
 use crate::fetch::parse_source;
 use crate::results::noise::Component;
@@ -69,6 +69,7 @@ pub(super) fn decode(path: &Path, layers: &Layers) -> Result<Experiment, Diagnos
             None => Vec::new(),
         },
         gate: gate(&mut d, &top),
+        compare: compare(&mut d, &top),
         noise: noise(&mut d, &top),
         kld_base: kld_base(&mut d, &top),
     };
@@ -544,7 +545,15 @@ fn gate<'a>(d: &mut Decoder<'a>, top: &Table<'a>) -> Gate {
         d.table(
             &n,
             "[gate]",
-            &["max_delta", "max_delta_pct", "max_sigma", "significance"],
+            &[
+                "max_delta",
+                "max_delta_pct",
+                "max_increase",
+                "max_increase_pct",
+                "max_sigma",
+                "significance",
+                "judge",
+            ],
         )
     }) else {
         return Gate::default();
@@ -552,9 +561,72 @@ fn gate<'a>(d: &mut Decoder<'a>, top: &Table<'a>) -> Gate {
     Gate {
         max_delta: optional(d, &table, "max_delta", max_delta),
         max_delta_pct: optional(d, &table, "max_delta_pct", |d, n| d.non_negative(n)),
+        max_increase: optional(d, &table, "max_increase", max_delta),
+        max_increase_pct: optional(d, &table, "max_increase_pct", |d, n| d.non_negative(n)),
         max_sigma: optional(d, &table, "max_sigma", |d, n| d.non_negative(n)),
         significance: optional(d, &table, "significance", |d, n| d.level(n)),
+        judge: optional(d, &table, "judge", judge).unwrap_or_default(),
+        allow_inconclusive: false,
     }
+}
+
+fn judge(d: &mut Decoder<'_>, node: &Node<'_>) -> Option<Judge> {
+    let name = d.string(node)?;
+    let found = Judge::by_name(&name);
+    if found.is_none() {
+        let hint = suggest(&name, Judge::ALL.map(Judge::name));
+        d.error(node, format!("unknown judge '{name}'{hint}"));
+    }
+    found
+}
+
+/// Which runs are compared with each other.
+fn compare<'a>(d: &mut Decoder<'a>, top: &Table<'a>) -> Option<Pairing> {
+    let node = top.get("compare")?;
+    let table = d.table(&node, "[compare]", &["between", "pairs"])?;
+    let groups = match table.get("between") {
+        Some(n) if matches!(n.value, Value::Array(..)) => d.list(&n),
+        Some(n) => vec![n],
+        None => Vec::new(),
+    };
+    let between: Vec<Vec<Between>> = groups.iter().filter_map(|n| together(d, n)).collect();
+    let pairs = elements(d, &table, "pairs", |d, n| {
+        let text = d.string(n)?;
+        let pair = text.parse();
+        pair.map_err(|problem: String| d.error(n, problem)).ok()
+    });
+    let pairs: Vec<KeyPair> = pairs.into_iter().map(|p| p.value).collect();
+    if table.get("between").is_none() && table.get("pairs").is_none() {
+        d.error(
+            &node,
+            "[compare] has neither 'between' nor 'pairs': they say which runs are compared",
+        );
+        return None;
+    }
+    Some(Pairing { between, pairs })
+}
+
+/// Axes that differ together: `{ numerics = ["exact", "q8"] }`.
+fn together<'a>(d: &mut Decoder<'a>, node: &Node<'a>) -> Option<Vec<Between>> {
+    let names = Axis::ALL.map(Axis::name);
+    let table = d.table(node, "'between'", &names)?;
+    if table.is_empty() {
+        d.error(node, "'between' names no axis");
+        return None;
+    }
+    let mut out = Vec::new();
+    for axis in Axis::ALL {
+        let Some(n) = table.get(axis.name()) else {
+            continue;
+        };
+        let values: Vec<String> = strings(d, &n).into_iter().map(|v| v.value).collect();
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
+        match Between::new(axis, &values) {
+            Ok(between) => out.push(between),
+            Err(problem) => d.error(&n, problem),
+        }
+    }
+    Some(out)
 }
 
 /// A number of nats, or noise floors as `"noise*3"`.

@@ -17,7 +17,7 @@ use glob::Pattern;
 
 use crate::backend::Footprint;
 use crate::backend::cpu::no_product;
-use crate::compare::Gate;
+use crate::compare::{Gate, Pairing};
 use crate::eval::{Geometry, Limits, WindowPlan};
 use crate::experiment::{
     self, Collector, Context, Diagnostics, Exclude, Experiment, Located, Location, PlacementRequest,
@@ -117,6 +117,8 @@ pub struct Plan {
     pub runs: Vec<RunSpec>,
     pub reference_files: Vec<PathBuf>,
     pub gate: Gate,
+    /// Which runs are compared with each other when all are done.
+    pub compare: Option<Pairing>,
     pub experiment_path: PathBuf,
     /// Combinations that an `[[exclude]]` left out.
     pub excluded: usize,
@@ -195,6 +197,7 @@ impl Plan {
             runs,
             reference_files,
             gate: experiment.gate,
+            compare: experiment.compare.clone(),
             experiment_path: experiment.path.clone(),
             excluded,
             merged,

@@ -6,6 +6,7 @@ use super::markdown::{self, code};
 use super::{delta_ln_ppl, one_line, percent, ppl, probability, signed, small};
 use crate::compare::diff::{Diff, DiffRow, Difference, Verdict};
 use crate::compare::{MovedScore, Paired, TokenComparison};
+use crate::say::{Tone, Toned};
 use crate::stats::{Estimate, PERCENTILES};
 
 impl Diff {
@@ -13,62 +14,89 @@ impl Diff {
     pub fn summary(&self) -> String {
         let total = self.rows.len();
         let rows = if total == 1 { "row" } else { "rows" };
-        let count = |verdict| self.count(verdict);
-        let some = |verdict, name| match count(verdict) {
-            0 => String::new(),
-            n => format!(", {n} {name}"),
-        };
-        let others = some(Verdict::BelowNoiseFloor, "below noise floor")
-            + &some(Verdict::NotMeasured, "not measured");
-        let good = if self.gate.is_empty() {
-            format!("{} compared (no gate set)", count(Verdict::Compared))
-        } else {
-            format!(
-                "{} pass, {} fail",
-                count(Verdict::Pass),
-                count(Verdict::Fail)
-            )
-        };
-        let head = if self.passes() { "PASS" } else { "FAIL" };
         if total == 0 {
-            return format!("{head}: neither table has a row, so nothing was compared");
+            return "FAIL: there is no row, so nothing was compared".to_owned();
         }
-        format!("{head}: {total} {rows}: {good}{others}{}", self.gate_text())
+        let counts = [
+            (Verdict::Pass, "pass"),
+            (Verdict::Fail, "fail"),
+            (Verdict::Compared, "compared"),
+            (Verdict::BelowNoiseFloor, "below noise floor"),
+            (Verdict::Inconclusive, "inconclusive"),
+            (Verdict::NotMeasured, "not measured"),
+        ];
+        let gated = !self.gate.is_empty();
+        let counts = counts.into_iter().filter_map(|(verdict, name)| {
+            let always = gated && matches!(verdict, Verdict::Pass | Verdict::Fail);
+            let n = self.count(verdict);
+            (n > 0 || always).then(|| format!("{n} {name}"))
+        });
+        let counts = Vec::from_iter(counts).join(", ");
+        let unchanged = match self.rows.iter().filter(|r| r.is_unchanged()).count() {
+            0 => String::new(),
+            n => format!(" ({n} unchanged)"),
+        };
+        let only_open = [Verdict::Fail, Verdict::NotMeasured].map(|v| self.count(v)) == [0, 0];
+        let head = match (self.passes(), only_open, gated) {
+            (true, _, true) => "PASS",
+            // Nothing was asked, so nothing has passed.
+            (true, _, false) => "compared, no gate",
+            (false, true, _) => "INCONCLUSIVE",
+            (false, false, _) => "FAIL",
+        };
+        let gate = match self.gate.texts() {
+            texts if texts.is_empty() => String::new(),
+            texts => format!("; gate {}", texts.join(", ")),
+        };
+        format!("{head}: {total} {rows}: {counts}{unchanged}{gate}")
     }
 
-    fn gate_text(&self) -> String {
-        let mut bounds = Vec::new();
-        if let Some(b) = self.gate.max_delta {
-            bounds.push(format!("Δ ln PPL ±{b}"));
+    /// For a terminal of 100 columns: a few lines a run, more with `details`. What needs
+    /// a look comes first; runs that have not changed are one line.
+    pub fn to_text(&self, details: bool) -> Toned {
+        let mut out = Toned::default();
+        match self.a == self.b {
+            true => out.push(&format!("{}\n\n", self.a.display())),
+            false => out.push(&format!(
+                "A  {}\nB  {}\n\n",
+                self.a.display(),
+                self.b.display()
+            )),
         }
-        if let Some(b) = self.gate.max_delta_pct {
-            bounds.push(format!("Δ ±{b} %"));
+        let unchanged = |row: &&DiffRow| row.is_unchanged() && row.urgency() > 2;
+        let rows = self.by_urgency();
+        let (same, rows): (Vec<_>, Vec<_>) =
+            rows.into_iter().partition(|row| !details && unchanged(row));
+        let blocks: Vec<String> = rows.par_iter().map(|row| block(row, details)).collect();
+        for (row, block) in rows.iter().zip(&blocks) {
+            out.push_toned(&format!("{:<12}", row.verdict.text()), tone(row.verdict));
+            out.push(block);
         }
-        if let Some(b) = self.gate.max_sigma {
-            bounds.push(format!("σ ±{b}"));
+        match same.as_slice() {
+            [] => {}
+            [row] => out.push(&format!(
+                "unchanged     {}: every figure has the same bits\n",
+                one_line(&row.key)
+            )),
+            rows => out.push(&format!(
+                "unchanged     {} runs: every figure has the same bits; --details lists them\n",
+                rows.len()
+            )),
         }
-        if let Some(q) = self.gate.significance {
-            bounds.push(format!("adjusted p from {q}"));
-        }
-        match bounds.is_empty() {
-            true => String::new(),
-            false => format!("; gate {}", bounds.join(", ")),
-        }
-    }
-
-    /// For a terminal of 100 columns: a few lines a run, more with `details`.
-    pub fn to_text(&self, details: bool) -> String {
-        let mut out = format!("A  {}\nB  {}\n\n", self.a.display(), self.b.display());
-        let blocks: Vec<String> = self
-            .rows
-            .par_iter()
-            .map(|row| block(row, details))
-            .collect();
-        out += &blocks.concat();
         if !self.rows.is_empty() {
-            out.push('\n');
+            out.push("\n");
         }
-        out + &self.summary() + "\n"
+        let summary = self.summary();
+        let (head, rest) = summary.split_once(':').unwrap_or((&summary, ""));
+        let head_tone = match (self.passes(), self.gate.is_empty()) {
+            (true, true) => None,
+            (true, false) => Some(Tone::Good),
+            (false, _) if head == "INCONCLUSIVE" => Some(Tone::Open),
+            (false, _) => Some(Tone::Bad),
+        };
+        out.push_toned(head, head_tone);
+        out.push(&format!(":{rest}\n"));
+        out
     }
 
     /// A table for a pull request.
@@ -82,7 +110,7 @@ impl Diff {
         if self.rows.is_empty() {
             return out;
         }
-        markdown::for_a_comment(out + "\n" + &Self::markdown_table(&self.rows))
+        markdown::for_a_comment(out + "\n" + &Self::markdown_table(self.by_urgency()))
     }
 
     /// Rows as a Markdown table.
@@ -133,9 +161,19 @@ impl Diff {
     }
 }
 
-/// What is said of a run.
+/// The colour of a verdict.
+fn tone(verdict: Verdict) -> Option<Tone> {
+    match verdict {
+        Verdict::Pass | Verdict::BelowNoiseFloor => Some(Tone::Good),
+        Verdict::Fail | Verdict::NotMeasured => Some(Tone::Bad),
+        Verdict::Inconclusive => Some(Tone::Open),
+        Verdict::Compared => None,
+    }
+}
+
+/// What is said of a run, after its verdict.
 fn block(row: &DiffRow, details: bool) -> String {
-    let mut out = format!("{:<12}  {}\n", row.verdict.text(), one_line(&row.key));
+    let mut out = format!("  {}\n", one_line(&row.key));
     let mut lines = row.difference.iter().flat_map(compact).collect::<Vec<_>>();
     if let (Some(floor), Some(d)) = (row.noise_floor, &row.difference) {
         lines.push(format!(

@@ -139,6 +139,7 @@ fn comparison_row(s: &Section, row: &DiffRow) -> Markup {
     let color = match row.verdict {
         Verdict::Pass | Verdict::BelowNoiseFloor => "good",
         Verdict::Fail | Verdict::NotMeasured => "bad",
+        Verdict::Inconclusive => "open",
         Verdict::Compared => "",
     };
     let remarks = remarks(row);

@@ -19,8 +19,8 @@ mod series;
 
 use std::path::{Path, PathBuf};
 
-use crate::compare::diff::{Diff, DiffRow};
-use crate::compare::{Gate, NoiseFloor};
+use crate::compare::diff::{Diff, DiffRow, Evidence};
+use crate::compare::{Gate, NoiseFloor, Pairing};
 use crate::results::{Outcome, ResultRow, ResultsError, Tables};
 
 pub use plot::PlotError;
@@ -31,6 +31,9 @@ pub enum ReportError {
     /// A table that cannot be read.
     #[error(transparent)]
     Results(#[from] ResultsError),
+    /// Runs that cannot be compared as was asked.
+    #[error("{0}")]
+    Pairs(String),
     /// A figure that cannot be drawn.
     #[error("cannot draw a figure: {0}")]
     Plot(#[from] PlotError),
@@ -85,7 +88,10 @@ impl Report {
         for path in results {
             let tables = Tables::load_file(path)?;
             let base = base.as_ref();
-            let diff = base.map(|base| Diff::new(base, &tables, gate, noise));
+            let evidence = Evidence::Records;
+            let against =
+                |base| Diff::new(base, &tables, &Pairing::default(), evidence, gate, noise);
+            let diff = base.map(against).transpose().map_err(ReportError::Pairs)?;
             let rows = tables.rows().len();
             sections.push(Section {
                 tables,

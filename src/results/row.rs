@@ -247,6 +247,13 @@ impl TimingRow {
 }
 
 impl ResultRow {
+    /// How many windows its corpus has in its geometry, limits aside; `None` where that
+    /// is not known.
+    pub fn windows_of_corpus(&self) -> Option<usize> {
+        let p = &self.provenance;
+        p.geometry.most_windows(p.tokens?).ok()
+    }
+
     /// The figures of a run that has some.
     pub fn figures(&self) -> Option<&Figures> {
         match &self.outcome {

@@ -64,6 +64,8 @@ pub struct TablePaths {
     pub noise: PathBuf,
     /// `NAME.kld.csv`
     pub kld: PathBuf,
+    /// `NAME.compare.csv`
+    pub compare: PathBuf,
     /// `.records/NAME`
     pub records: RecordFolder,
     /// Held by who writes the tables: `.records/NAME.lock`
@@ -84,6 +86,7 @@ impl TablePaths {
             timing: path.with_extension("timing.csv"),
             noise: path.with_extension("noise.csv"),
             kld: path.with_extension("kld.csv"),
+            compare: path.with_extension("compare.csv"),
             records: RecordFolder::beside(path),
             lock: lock(path, "lock"),
         }

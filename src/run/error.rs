@@ -33,6 +33,9 @@ pub enum SweepError {
     },
     #[error("no run of the experiment matches --only {0}; 'pplx plan' lists them")]
     NothingSelected(String),
+    /// What `[compare]` asks for cannot be had of the experiment's runs.
+    #[error("[compare]: {0}")]
+    Compare(String),
     #[error("interrupted before the first run")]
     Interrupted,
 }
@@ -49,7 +52,9 @@ impl SweepError {
     /// Whether the files or options that the user gave are why.
     pub fn is_of_input(&self) -> bool {
         match self {
-            SweepError::Foreign { .. } | SweepError::NothingSelected(_) => true,
+            SweepError::Foreign { .. }
+            | SweepError::NothingSelected(_)
+            | SweepError::Compare(_) => true,
             SweepError::Lock(e) => matches!(e, LockError::Held { .. }),
             SweepError::Reference(e) | SweepError::Results(ResultsError::Csv(e)) => {
                 !matches!(e, CsvError::Write { .. })

@@ -15,14 +15,16 @@ use super::ready::{Ready, identity, window_bos};
 use super::remarks::remarks;
 use super::selection::{Selection, check_foreign};
 use crate::backend::Variation;
+use crate::compare::NoiseFloor;
+use crate::compare::diff::{Diff, Evidence};
 use crate::eval::TokenKld;
 use crate::fault::caught;
 use crate::fetch::{FetchOptions, TransferProgress};
 use crate::plan::{BaseSpec, Plan, RunSpec};
 use crate::reference::References;
 use crate::results::{
-    KldFigures, KldOutcome, KldRow, Outcome, Provenance, ResultRow, ResultsError, TableLock,
-    TablePaths, Tables, TimingRow, Wait, arithmetic_of,
+    CsvError, KldFigures, KldOutcome, KldRow, Outcome, Provenance, ResultRow, ResultsError,
+    TableLock, TablePaths, Tables, TimingRow, Wait, arithmetic_of, write_atomic,
 };
 
 /// Hears how a sweep goes.
@@ -40,7 +42,7 @@ pub trait Reporter {
 }
 
 /// How a sweep ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     pub measured: usize,
     pub kept: usize,
@@ -50,6 +52,8 @@ pub struct Summary {
     /// Whether it was interrupted: the run that was on its way and those after it
     /// have not been measured.
     pub interrupted: bool,
+    /// What `[compare]` asks for, of all rows that there are.
+    pub comparison: Option<Diff>,
 }
 
 /// How to execute a plan.
@@ -132,6 +136,11 @@ impl Sweep<'_> {
                 tables.put_kld(&run.key, kld.map(|base| blank_kld(run, base, &inputs)))?;
             }
         }
+        if let Some(pairing) = &self.plan.compare {
+            let rows = Vec::from_iter(tables.rows());
+            let pairs = pairing.pairs(&rows, &rows, true);
+            pairs.map_err(SweepError::Compare)?;
+        }
         // Rows that are kept follow the reference files as they are now.
         tables.update(|row| references.annotate(row));
         tables.save()?;
@@ -192,7 +201,29 @@ impl Sweep<'_> {
             reporter.end(&row, clock.elapsed());
         }
         tables.save()?;
+        summary.comparison = self.compare(&tables)?;
         Ok((tables, summary))
+    }
+
+    /// Compares runs of the table as `[compare]` asks, and writes what comes out. It
+    /// looks at what is committed, so that the bytes are the same wherever that is.
+    fn compare(&self, tables: &Tables) -> Result<Option<Diff>, SweepError> {
+        let Some(pairing) = &self.plan.compare else {
+            return Ok(None);
+        };
+        let paths = tables.paths();
+        let noise = NoiseFloor::beside(&paths.table)?;
+        let evidence = Evidence::Windows;
+        let diff = Diff::new(tables, tables, pairing, evidence, self.plan.gate, &noise)
+            .map_err(SweepError::Compare)?;
+        let written = diff
+            .to_csv()
+            .and_then(|bytes| write_atomic(&paths.compare, &bytes).map_err(std::io::Error::other));
+        written.map_err(|source| CsvError::Write {
+            path: paths.compare.clone(),
+            source,
+        })?;
+        Ok(Some(diff))
     }
 
     /// Refuses to measure runs whose comparison with a base would be lost, since the

@@ -12,6 +12,8 @@ mod student;
 
 pub use mean::{Cluster, ClusteredMean, Moments, clustered_mean};
 pub use multiple::benjamini_hochberg;
+#[cfg(test)]
+pub(crate) use sign_flip::Normal;
 pub(crate) use sign_flip::SplitMix64;
 pub use sign_flip::sign_flip_p;
 pub use spread::{

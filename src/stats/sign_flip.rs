@@ -92,6 +92,26 @@ impl SplitMix64 {
     }
 }
 
+/// Seeded normal deviates, by Box and Muller.
+#[cfg(test)]
+pub(crate) struct Normal(SplitMix64);
+
+#[cfg(test)]
+impl Normal {
+    pub fn new(seed: u64) -> Self {
+        Normal(SplitMix64(seed))
+    }
+
+    pub fn uniform(&mut self) -> f64 {
+        (self.0.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    pub fn next(&mut self) -> f64 {
+        let r = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
+        r * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

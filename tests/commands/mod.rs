@@ -4,6 +4,7 @@
 mod arguments;
 mod cacheless;
 mod changed;
+mod compare;
 #[cfg(unix)]
 mod endings;
 mod faults;

@@ -63,9 +63,12 @@ fn a_rerun_passes_the_strictest_gate_and_differs_by_exactly_nothing() {
     let (code, out, err) = diff(&a, &b, &STRICT);
     assert_eq!((code, err.as_str()), (0, ""));
     assert!(
-        out.contains("PASS: 2 rows: 2 pass, 0 fail; gate Δ ±0 %, σ ±0"),
+        out.contains("unchanged     2 runs: every figure has the same bits")
+            && out.contains("PASS: 2 rows: 2 pass, 0 fail (2 unchanged); gate Δ ±0 %, σ ±0"),
         "{out}"
     );
+    let (_, out, _) = diff(&a, &b, &["--details"]);
+    assert!(out.contains("compared      a\n") && out.contains("compared, no gate: 2 rows"));
 }
 
 #[test]
@@ -132,8 +135,8 @@ fn the_paired_test_sees_what_the_unpaired_one_cannot() {
         fs::write(&windows, rest).unwrap();
         not_measured(&a, &b, "b.windows.csv has none of this run");
     }
-    // Other bounds, and none, are judged, and the basis is said.
-    json(&a, &b, &["--max-delta-pct", "1"], 0);
+    // Points, and no bound, are judged, and the basis is said.
+    json(&a, &b, &["--max-delta-pct", "1", "--judge", "point"], 0);
     let (code, out, _) = diff(&a, &b, &[]);
     assert!(
         code == 0 && out.contains("(no paired test: no windows in B"),
@@ -204,17 +207,27 @@ fn gates_are_two_sided_and_independent() {
     let a = write(dir.path(), "a", &[("a", nll(2.0, 0.0))]);
     let b = write(dir.path(), "b", &[("a", nll(2.001, 0.001))]);
     for (x, y) in [(&a, &b), (&b, &a)] {
-        json(x, y, &["--max-delta-pct", "0.11"], 0);
-        json(x, y, &["--max-delta-pct", "0.09"], 1);
-        json(x, y, &["--max-delta-pct", "0.11", "--max-sigma", "0.5"], 1);
-        json(x, y, &["--max-delta-pct", "0.09", "--max-sigma", "9"], 1);
+        let json = |flags: &[&str], code| {
+            json(x, y, &[flags, &["--judge", "point"]].concat(), code);
+        };
+        json(&["--max-delta-pct", "0.11"], 0);
+        json(&["--max-delta-pct", "0.09"], 1);
+        json(&["--max-delta-pct", "0.11", "--max-sigma", "0.5"], 1);
+        json(&["--max-delta-pct", "0.09", "--max-sigma", "9"], 1);
     }
-    let (_, out, err) = diff(&a, &b, &["--max-delta-pct", "0.09"]);
+    // One-sided bounds let B be better.
+    for bound in ["--max-increase-pct", "--max-increase"] {
+        json(&a, &b, &[bound, "0.0009", "--judge", "point"], 1);
+        json(&b, &a, &[bound, "0.0009", "--judge", "point"], 0);
+    }
+    let (_, out, err) = diff(&a, &b, &["--max-delta-pct", "0.09", "--judge", "point"]);
     assert!(
         out.contains("FAIL  ") && out.contains("Δ +0.100050 % outside ±0.09 %"),
         "{out}"
     );
-    assert!(err.contains("FAIL: 1 row: 0 pass, 1 fail"), "{err}");
+    // The closing line stands once.
+    assert!(out.contains("\nFAIL: 1 row: 0 pass, 1 fail; gate Δ ±0.09 %, judged by the point\n"));
+    assert_eq!(err, "");
 }
 
 /// Whatever makes two rows incomparable: never green, with or without a gate.
@@ -269,14 +282,34 @@ fn what_cannot_be_compared_is_not_measured() {
 }
 
 #[test]
-fn other_counts_are_not_measured() {
+fn other_counts_are_compared_where_both_have_them() {
     let dir = tempfile::tempdir().unwrap();
     let a = write(dir.path(), "a", &[("a", nll(2.0, 0.0))]);
     let b = write(dir.path(), "b", &[("a", nll(2.0, 0.0)[..3].to_vec())]);
-    let d = json(&a, &b, &[], 1);
+    let same = json(&a, &b, &["--max-delta-pct", "0"], 0);
+    let row = &same["rows"][0];
     assert_eq!(
-        d["rows"][0]["reason"],
-        "different window counts: 4 in A, 3 in B"
+        (&row["verdict"], &row["paired_windows"]),
+        (&"pass".into(), &3.into())
+    );
+    assert_eq!(
+        row["changed"],
+        "windows 4 → 3, compared on the 3 that both have"
+    );
+    // The figures are those of these windows: equal bits on both sides.
+    assert_eq!(row["a_ppl"], row["b_ppl"]);
+    let three: f64 = nll(2.0, 0.0)[..3].iter().flatten().sum();
+    let ppl = row["a_ppl"].as_f64().unwrap();
+    assert!((ppl / (three / 9.0).exp() - 1.0).abs() < 1e-14);
+    // Where the windows are not known, neither are those that both have.
+    fs::remove_file(dir.path().join("b.windows.csv")).unwrap();
+    let d = json(&a, &b, &[], 1);
+    let reason = d["rows"][0]["reason"].as_str().unwrap();
+    assert!(
+        reason.starts_with(
+            "4 windows in A and 3 in B, and those that both have are not known: no windows in B"
+        ),
+        "{reason}"
     );
     // Blocks, the last of which is shorter on one side.
     let blocks = |r: &mut ResultRow| r.provenance.geometry = Geometry::teacher_forced(4);
@@ -284,10 +317,11 @@ fn other_counts_are_not_measured() {
     shorter[3].pop();
     let c = write(dir.path(), "c", &[("a", shorter)]);
     let a = write_with(dir.path(), "a", &[("a", nll(2.0, 0.0))], blocks);
-    let d = json(&a, &c, &[], 1);
+    let d = json(&a, &c, &[], 0);
+    assert_eq!(d["rows"][0]["paired_windows"], 3);
     assert_eq!(
-        d["rows"][0]["reason"],
-        "different scored tokens: 12 in A, 11 in B"
+        d["rows"][0]["changed"],
+        "windows 4 → 4, compared on the 3 that both have"
     );
 }
 
@@ -371,7 +405,7 @@ fn nothing_compared_is_not_a_pass() {
     for flags in [&[][..], &STRICT] {
         let (code, out, err) = diff(&a, &b, flags);
         assert_eq!(code, 1);
-        assert!(out.contains("nothing was compared") && err.contains("nothing was compared"));
+        assert!(out.contains("nothing was compared") && err.is_empty());
     }
 }
 
@@ -382,7 +416,14 @@ fn a_single_token_has_no_error_to_judge_by() {
     let b = write(dir.path(), "b", &[("a", vec![vec![2.1]])]);
     let d = json(&a, &b, &["--max-sigma", "1e9"], 1);
     assert_eq!(d["rows"][0]["verdict"], "not-measured");
-    json(&a, &b, &["--max-delta-pct", "11"], 0);
+    // A bound on the size has a point, and no interval to judge.
+    let d = json(&a, &b, &["--max-delta-pct", "11"], 1);
+    assert_eq!(d["rows"][0]["verdict"], "inconclusive");
+    let reason = d["rows"][0]["reason"].as_str().unwrap();
+    assert!(reason.contains("no error to make one of"), "{reason}");
+    json(&a, &b, &["--max-delta-pct", "11", "--judge", "point"], 0);
+    // What is the same needs none.
+    json(&a, &a, &["--max-delta-pct", "0"], 0);
 }
 
 #[test]

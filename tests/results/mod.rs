@@ -3,6 +3,7 @@
 mod browser;
 mod diff;
 mod noise;
+mod pairs;
 mod records;
 mod report;
 mod support;

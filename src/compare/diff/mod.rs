@@ -1,58 +1,21 @@
-//! The comparison of two result tables.
+//! The comparison of two result tables, or of the runs of one.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::gate::{Gate, Measured};
-use super::noise_floor::{MaxDelta, NoiseFloor};
-use super::paired::{MovedWindow, Paired, moved_windows, paired};
+use super::axis::{Pair, Pairing};
+use super::gate::Gate;
+use super::noise_floor::NoiseFloor;
+use super::paired::{MovedWindow, Paired};
 use super::tokens::TokenComparison;
-use crate::results::schema::status_text;
-use crate::results::{Figures, Record, ResultRow, Tables, WindowRow, unpaired_sigma};
+use crate::results::{ResultRow, Tables};
 use crate::stats::benjamini_hochberg;
 
+mod judge;
+mod rows;
 mod table;
-
-/// Windows and tokens listed as those that moved most.
-const N_MOVED: usize = 10;
-
-/// The row of a run and its figures, if there are any.
-fn measured<'t>(
-    tables: &'t Tables,
-    key: &str,
-    side: &str,
-) -> Result<(&'t ResultRow, &'t Figures), String> {
-    let row = tables
-        .get(key)
-        .ok_or_else(|| format!("{side} has no such row"))?;
-    let figures = row
-        .figures()
-        .ok_or_else(|| format!("{side}: {}", status_text(&row.outcome)))?;
-    Ok((row, figures))
-}
-
-/// The windows of a run, or why there are none.
-fn windows<'t>(tables: &'t Tables, row: &ResultRow, side: &str) -> Result<&'t [WindowRow], String> {
-    match tables.windows(&row.key) {
-        [] => Err(format!(
-            "no windows in {side}: {}",
-            tables.no_windows_because(row)
-        )),
-        windows => Ok(windows),
-    }
-}
-
-/// The record of a run, or why there is none that can be used.
-fn record(tables: &Tables, row: &ResultRow, side: &str) -> Result<Record, String> {
-    match tables.paths().records.load(row) {
-        Ok(Some(record)) => Ok(record),
-        Ok(None) => Err(format!("no record in {side}")),
-        Err(e) => Err(format!("the record in {side} is not used: {e}")),
-    }
-}
 
 /// The verdict on one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -64,6 +27,8 @@ pub enum Verdict {
     Pass,
     /// Compared, and a bound is broken.
     Fail,
+    /// Compared, and what was measured shows neither.
+    Inconclusive,
     /// Compared, and no larger than what changes that should not matter do.
     BelowNoiseFloor,
     /// Not comparable.
@@ -77,13 +42,14 @@ impl Verdict {
             Verdict::Compared => "compared",
             Verdict::Pass => "pass",
             Verdict::Fail => "FAIL",
+            Verdict::Inconclusive => "INCONCLUSIVE",
             Verdict::BelowNoiseFloor => "below noise floor",
             Verdict::NotMeasured => "NOT MEASURED",
         }
     }
 }
 
-/// How two figures of the same run differ.
+/// How the figures of two runs differ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     /// PPL and its error in A and B.
@@ -107,7 +73,7 @@ pub struct Difference {
     pub moved_windows: Vec<MovedWindow>,
     /// What the records of both sides say, or why they say nothing.
     pub tokens: Result<TokenComparison, String>,
-    /// What else is not the same: model file, engine, numerics, placement.
+    /// What else is not the same: model file, engine, numerics, placement, limits.
     pub changed: Vec<String>,
 }
 
@@ -118,6 +84,16 @@ impl Difference {
         self.paired.as_ref().ok().map(Paired::p)
     }
 
+    /// Whether every window has the same bits on both sides.
+    pub fn is_unchanged(&self) -> bool {
+        self.paired.as_ref().is_ok_and(Paired::is_unchanged) && self.has_same_figures()
+    }
+
+    /// Whether the figures have the same bits.
+    pub fn has_same_figures(&self) -> bool {
+        self.delta_ln_ppl == 0.0 && self.a == self.b
+    }
+
     /// What the paired figures stand on.
     pub fn basis(&self) -> Basis {
         match (&self.paired, &self.tokens) {
@@ -126,6 +102,16 @@ impl Difference {
             (Ok(_), Ok(_)) => Basis::Tokens,
         }
     }
+}
+
+/// What a comparison may look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// Records of every token, where both sides have them.
+    Records,
+    /// The windows' sums beside the tables, which are committed: the same bytes
+    /// wherever they are.
+    Windows,
 }
 
 /// What a comparison stands on, best first.
@@ -140,11 +126,15 @@ pub enum Basis {
     Unpaired,
 }
 
-/// One run of either table.
+/// One pair.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiffRow {
-    /// The run's key.
+    /// The key of both, or [`Pair::name`].
     pub key: String,
+    /// The run of A; empty if there is none.
+    pub a_key: String,
+    /// The run of B; empty if there is none.
+    pub b_key: String,
     /// What the gate says of it.
     pub verdict: Verdict,
     /// The bounds that are broken, or why the run is not comparable; else empty.
@@ -155,7 +145,26 @@ pub struct DiffRow {
     pub difference: Option<Difference>,
 }
 
-/// Two tables compared.
+impl DiffRow {
+    /// Whether both sides have the same bits.
+    pub fn is_unchanged(&self) -> bool {
+        self.difference
+            .as_ref()
+            .is_some_and(Difference::is_unchanged)
+    }
+
+    /// Where it stands among others: what needs a look comes first.
+    pub fn urgency(&self) -> u8 {
+        match self.verdict {
+            Verdict::Fail => 0,
+            Verdict::NotMeasured => 1,
+            Verdict::Inconclusive => 2,
+            Verdict::Compared | Verdict::Pass | Verdict::BelowNoiseFloor => 3,
+        }
+    }
+}
+
+/// Two tables compared, or the runs of one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diff {
     /// The table that is compared with.
@@ -164,47 +173,79 @@ pub struct Diff {
     pub b: PathBuf,
     /// The bounds that were set.
     pub gate: Gate,
-    /// All keys of both tables, sorted.
+    /// The pairs, by key. Without a [`Pairing`] these are all keys of both tables.
     pub rows: Vec<DiffRow>,
 }
 
 impl Diff {
-    /// Compares B with A, run by run on all cores; the noise floors are those of A's
+    /// Compares B with A, pair by pair on all cores; the noise floors are those of A's
     /// runs. Records are read when their runs are compared.
-    pub fn new(a: &Tables, b: &Tables, gate: Gate, noise: &NoiseFloor) -> Self {
-        let keys = a.rows().chain(b.rows()).map(|row| row.key.as_str());
-        let keys = Vec::from_iter(keys.collect::<BTreeSet<_>>());
-        let mut compared: Vec<(&str, Result<Difference, String>)> = keys
+    ///
+    /// # Errors
+    /// Pairs that cannot be made: [`Pairing::pairs`].
+    pub fn new(
+        a: &Tables,
+        b: &Tables,
+        pairing: &Pairing,
+        evidence: Evidence,
+        gate: Gate,
+        noise: &NoiseFloor,
+    ) -> Result<Self, String> {
+        let (of_a, of_b) = (Vec::from_iter(a.rows()), Vec::from_iter(b.rows()));
+        let pairs = pairing.pairs(&of_a, &of_b, std::ptr::eq(a, b))?;
+        let mut compared: Vec<(Pair, Result<Difference, String>)> = pairs
             .into_par_iter()
-            .map(|key| (key, compare(a, b, key)))
+            .map(|pair| {
+                let difference = rows::compare(a, b, &pair, evidence);
+                (pair, difference)
+            })
             .collect();
         adjust(compared.iter_mut().filter_map(|(_, d)| d.as_mut().ok()));
-        let rows = compared.into_iter().map(|(key, difference)| {
-            let noise_floor = measured(a, key, "A").and_then(|(row, _)| noise.of(row));
+        let rows = compared.into_iter().map(|(pair, difference)| {
+            let a_row = pair.a.as_ref().ok().and_then(|key| a.get(key));
+            let noise_floor = match a_row.filter(|row| row.figures().is_some()) {
+                Some(row) => noise.of(row),
+                None => Err("there is nothing to compare with".to_owned()),
+            };
             let (verdict, reason) = match &difference {
                 Err(reason) => (Verdict::NotMeasured, reason.clone()),
-                Ok(d) => judge(d, gate, &noise_floor),
+                Ok(d) => judge::judge(
+                    d,
+                    gate,
+                    &noise_floor,
+                    a_row.and_then(ResultRow::windows_of_corpus),
+                ),
             };
             DiffRow {
-                key: key.to_owned(),
+                key: pair.name,
+                a_key: pair.a.unwrap_or_default(),
+                b_key: pair.b.unwrap_or_default(),
                 verdict,
                 reason,
                 noise_floor: noise_floor.ok(),
                 difference: difference.ok(),
             }
         });
-        Diff {
+        Ok(Diff {
             a: a.paths().table.clone(),
             b: b.paths().table.clone(),
             gate,
             rows: rows.collect(),
-        }
+        })
     }
 
-    /// The row of a run.
+    /// The row whose B is the run `key`.
     pub fn row(&self, key: &str) -> Option<&DiffRow> {
         let i = self.rows.binary_search_by(|r| r.key.as_str().cmp(key));
-        i.ok().map(|i| &self.rows[i])
+        let same = i.ok().map(|i| &self.rows[i]);
+        same.or_else(|| self.rows.iter().find(|r| r.b_key == key))
+    }
+
+    /// The rows, those that need a look first.
+    pub fn by_urgency(&self) -> Vec<&DiffRow> {
+        let mut rows = Vec::from_iter(&self.rows);
+        rows.sort_by_key(|row| row.urgency());
+        rows
     }
 
     /// How many rows have this verdict.
@@ -212,54 +253,15 @@ impl Diff {
         self.rows.iter().filter(|r| r.verdict == verdict).count()
     }
 
-    /// Whether something was compared, everything could be, and no bound is broken.
+    /// Whether something was compared, everything could be, no bound is broken, and
+    /// every bound was decided or need not be.
     pub fn passes(&self) -> bool {
-        let good = |r: &DiffRow| !matches!(r.verdict, Verdict::Fail | Verdict::NotMeasured);
-        !self.rows.is_empty() && self.rows.iter().all(good)
-    }
-}
-
-/// The verdict on a difference, and the bounds that it breaks.
-fn judge(d: &Difference, gate: Gate, noise_floor: &Result<f64, String>) -> (Verdict, String) {
-    // The unpaired σ sees some hundred times less: what it misses has not passed.
-    let t = d.paired.as_ref().map_or(f64::NAN, Paired::t);
-    if gate.max_sigma.is_some() || gate.significance.is_some() {
-        let why = match &d.paired {
-            Err(why) => Some(why.as_str()),
-            Ok(_) if t.is_nan() => Some("its t is not a number"),
-            Ok(_) => None,
+        let good = |row: &DiffRow| match row.verdict {
+            Verdict::Fail | Verdict::NotMeasured => false,
+            Verdict::Inconclusive => self.gate.allow_inconclusive,
+            Verdict::Compared | Verdict::Pass | Verdict::BelowNoiseFloor => true,
         };
-        if let Some(why) = why {
-            let reason =
-                format!("a bound on σ or p is for the paired test, and there is none: {why}");
-            return (Verdict::NotMeasured, reason);
-        }
-    }
-    if let (Some(MaxDelta::Noise(_)), Err(why)) = (gate.max_delta, noise_floor) {
-        return (Verdict::NotMeasured, why.clone());
-    }
-    let noise_floor = noise_floor.as_ref().ok().copied();
-    let measured = Measured {
-        delta_ln_ppl: d.delta_ln_ppl,
-        noise_floor,
-        delta_pct: d.delta_pct,
-        t,
-        adjusted_p: d.adjusted_p,
-    };
-    // What does not differ passes; a bound on ln PPL that is tighter than the floor
-    // was meant.
-    let size = d.delta_ln_ppl.abs();
-    let below = size > 0.0 && noise_floor.is_some_and(|floor| size <= floor);
-    if below && gate.max_delta_breach(measured).is_none() {
-        return (Verdict::BelowNoiseFloor, String::new());
-    }
-    if gate.is_empty() {
-        return (Verdict::Compared, String::new());
-    }
-    let breaches = gate.breaches(measured);
-    match breaches.is_empty() {
-        true => (Verdict::Pass, String::new()),
-        false => (Verdict::Fail, breaches.join(", ")),
+        !self.rows.is_empty() && self.rows.iter().all(good)
     }
 }
 
@@ -271,105 +273,4 @@ fn adjust<'d>(differences: impl Iterator<Item = &'d mut Difference>) {
     for (adjusted, (_, d)) in benjamini_hochberg(&p).into_iter().zip(&mut tested) {
         d.adjusted_p = Some(adjusted);
     }
-}
-
-fn compare(a: &Tables, b: &Tables, key: &str) -> Result<Difference, String> {
-    let sides = (measured(a, key, "A"), measured(b, key, "B"));
-    let ((a_row, a_figures), (b_row, b_figures)) = both(sides)?;
-    same_measurement(a_row, b_row)?;
-    let delta = b_figures.ppl - a_figures.ppl;
-    let delta_pct = 100.0 * delta / a_figures.ppl;
-    let records = match (record(a, a_row, "A"), record(b, b_row, "B")) {
-        (Err(e), Err(f)) if (&*e, &*f) == ("no record in A", "no record in B") => {
-            Err("no records in A and B".to_owned())
-        }
-        records => both(records),
-    };
-    // Records know their windows, too.
-    let of_records = records.as_ref().ok();
-    let of_records = of_records.map(|(a, b)| (a.window_rows(), b.window_rows()));
-    let windows = match (windows(a, a_row, "A"), windows(b, b_row, "B"), &of_records) {
-        (Err(_), _, Some((aw, bw))) | (_, Err(_), Some((aw, bw))) => {
-            Ok((aw.as_slice(), bw.as_slice()))
-        }
-        (aw, bw, _) => both((aw, bw)),
-    };
-    let tokens = records.and_then(|(a, b)| TokenComparison::new(&a, &b, N_MOVED));
-    let paired = windows.clone().and_then(|(a, b)| paired(a, b));
-    let moved_windows = match (&paired, &windows) {
-        (Ok(_), Ok((a, b))) => moved_windows(a, b, N_MOVED),
-        _ => Vec::new(),
-    };
-    Ok(Difference {
-        a: (a_figures.ppl, a_figures.ppl_err),
-        b: (b_figures.ppl, b_figures.ppl_err),
-        delta,
-        delta_pct,
-        delta_ln_ppl: b_figures.mean_nll - a_figures.mean_nll,
-        unpaired_sigma: unpaired_sigma(delta, a_figures.ppl_err, b_figures.ppl_err),
-        paired,
-        adjusted_p: None,
-        moved_windows,
-        tokens,
-        changed: changed(a_row, b_row),
-    })
-}
-
-/// What both sides have, or why one has not.
-fn both<T>((a, b): (Result<T, String>, Result<T, String>)) -> Result<(T, T), String> {
-    match (a, b) {
-        (Ok(a), Ok(b)) => Ok((a, b)),
-        (Err(e), Ok(_)) | (Ok(_), Err(e)) => Err(e),
-        (Err(e), Err(f)) => Err(format!("{e}; {f}")),
-    }
-}
-
-/// Whether both rows scored the same targets after the same tokens.
-fn same_measurement(a: &ResultRow, b: &ResultRow) -> Result<(), String> {
-    let (p, q) = (&a.provenance, &b.provenance);
-    let geometry = |r: &ResultRow| {
-        let g = r.provenance.geometry;
-        format!("context {}, {}", g.n_ctx, g.mode)
-    };
-    let number = |n: Option<usize>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
-    let bos = |b: Option<bool>| {
-        b.map_or("?", |b| if b { "BOS" } else { "no BOS" })
-            .to_owned()
-    };
-    for (what, x, y) in [
-        ("corpora", p.corpus_sha256.clone(), q.corpus_sha256.clone()),
-        ("tokens", p.tokens_sha256.clone(), q.tokens_sha256.clone()),
-        ("geometries", geometry(a), geometry(b)),
-        ("first tokens", bos(p.bos), bos(q.bos)),
-        ("window counts", number(p.windows), number(q.windows)),
-        (
-            "scored tokens",
-            number(p.scored_tokens),
-            number(q.scored_tokens),
-        ),
-    ] {
-        if x != y {
-            return Err(format!("different {what}: {x} in A, {y} in B"));
-        }
-    }
-    Ok(())
-}
-
-/// What differs and may: the things whose effect a diff is for.
-fn changed(a: &ResultRow, b: &ResultRow) -> Vec<String> {
-    let (p, q) = (&a.provenance, &b.provenance);
-    let mut out = Vec::new();
-    if p.model_sha256 != q.model_sha256 {
-        out.push("model file".to_owned());
-    }
-    for (what, x, y) in [
-        ("engine", &p.engine, &q.engine),
-        ("numerics", &p.numerics, &q.numerics),
-        ("layer placement", &p.layer_placement, &q.layer_placement),
-    ] {
-        if x != y {
-            out.push(format!("{what} {x} → {y}"));
-        }
-    }
-    out
 }

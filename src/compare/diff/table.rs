@@ -12,7 +12,7 @@ use crate::stats::{Estimate, PERCENTILES};
 
 /// The major version, which JSON names, is raised where a field changes its meaning or
 /// goes; the minor one where one is added.
-const SCHEMA: Version = Version { major: 2, minor: 1 };
+const SCHEMA: Version = Version { major: 2, minor: 2 };
 
 /// Declares the record of a run: its fields are the columns, in this order.
 macro_rules! record {
@@ -83,6 +83,8 @@ record! {
         unpaired_because: &'a str,
         not_by_token_because: &'a str,
         changed: String,
+        a_key: &'a str,
+        b_key: &'a str,
     }
 }
 
@@ -169,6 +171,8 @@ impl<'a> Record<'a> {
             unpaired_because: because(d.map(|d| &d.paired)),
             not_by_token_because: because(d.map(|d| &d.tokens)),
             changed: d.map_or_else(String::new, |d| d.changed.join("; ")),
+            a_key: &row.a_key,
+            b_key: &row.b_key,
         }
     }
 }
@@ -219,6 +223,7 @@ impl Diff {
             passed: usize,
             failed: usize,
             below_noise_floor: usize,
+            inconclusive: usize,
             not_measured: usize,
             rows: Vec<Row<'a>>,
         }
@@ -233,6 +238,7 @@ impl Diff {
             passed: self.count(Verdict::Pass),
             failed: self.count(Verdict::Fail),
             below_noise_floor: self.count(Verdict::BelowNoiseFloor),
+            inconclusive: self.count(Verdict::Inconclusive),
             not_measured,
             rows: self.rows.par_iter().map(Row::new).collect(),
         };

@@ -145,6 +145,31 @@ impl Record {
         self.windows.iter().map(row).collect()
     }
 
+    /// The record of these windows alone, as if no other had been scored.
+    pub fn only(&self, windows: &BTreeSet<usize>) -> Self {
+        fn part<T: Copy>(column: &[T], spans: &[Range<usize>]) -> Vec<T> {
+            let parts = spans.iter().map(|span| &column[span.clone()]);
+            parts.flatten().copied().collect()
+        }
+        let kept = self.spans().filter(|(w, _)| windows.contains(&w.window));
+        let (windows, spans): (Vec<RecordWindow>, Vec<Range<usize>>) =
+            kept.map(|(w, span)| (*w, span)).unzip();
+        let t = &self.tokens;
+        Record {
+            identity: self.identity.clone(),
+            windows,
+            tokens: TokenColumns {
+                target: part(&t.target, &spans),
+                nll: part(&t.nll, &spans),
+                rank: part(&t.rank, &spans),
+                top_id: part(&t.top_id, &spans),
+                top_p: part(&t.top_p, &spans),
+                entropy: part(&t.entropy, &spans),
+            },
+            pieces: self.pieces.clone(),
+        }
+    }
+
     /// Each window and the places of its tokens in the columns.
     pub fn spans(&self) -> impl Iterator<Item = (&RecordWindow, Range<usize>)> {
         let mut at = 0;
