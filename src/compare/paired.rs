@@ -83,8 +83,8 @@ impl Paired {
             let resolved = student.quantile(0.975) + student.quantile(0.8);
             let next = (resolved * one / distance).powi(2).ceil();
             let next = next.max(self.windows as f64);
-            // Beyond any corpus; NaN where nothing is known.
-            if !(next < 1e12) {
+            // Beyond any corpus, or a distance of 0.
+            if next.is_nan() || next > 1e12 {
                 return None;
             }
             if next == n {

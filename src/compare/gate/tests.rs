@@ -112,7 +112,7 @@ fn windows(n: usize, mean: f64, se: f64) -> (Vec<WindowRow>, Vec<WindowRow>) {
         target_bytes: 0,
     };
     let a = (0..n).map(|w| row(w, 300.0)).collect();
-    let moved = |w: usize| 300.0 + 100.0 * mean + if w % 2 == 0 { s } else { -s };
+    let moved = |w: usize| 300.0 + 100.0 * mean + if w.is_multiple_of(2) { s } else { -s };
     (a, (0..n).map(|w| row(w, moved(w))).collect())
 }
 
@@ -276,4 +276,42 @@ fn the_power_is_what_the_advice_says() {
             assert!((rate - 0.8).abs() < noise(0.8) + 0.005, "{n}: {rate}");
         }
     }
+}
+
+/// Real windows: SmolLM2-135M Q4_1 on corpora/on-measuring.txt in windows of 64, sums of
+/// NLL in exact arithmetic and with 8-bit activations, as pplx measured them.
+const EXACT_AND_Q8: &str = include_str!("../../../tests/fixtures/exact_and_q8.csv");
+
+#[test]
+fn the_advised_windows_decide_on_real_data() {
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    for (window, line) in EXACT_AND_Q8.lines().skip(1).enumerate() {
+        let cells: Vec<&str> = line.split(',').collect();
+        let row = |cell: &str| WindowRow {
+            window,
+            scored: cells[0].parse().unwrap(),
+            nll_sum: cell.parse().unwrap(),
+            target_bytes: 0,
+        };
+        a.push(row(cells[1]));
+        b.push(row(cells[2]));
+    }
+    let gate = Gate {
+        max_delta_pct: Some(1.0),
+        ..Gate::default()
+    };
+    let judged = |n: usize| {
+        let p = paired(&a[..n], &b[..n]).unwrap();
+        let j = gate.judge(Measured {
+            paired: Some(&p),
+            ..measured(100.0 * p.mean.exp_m1(), p.t())
+        });
+        let (least, most) = (0.99f64.ln(), 1.01f64.ln());
+        (j, p.windows_to_decide(least, most).unwrap())
+    };
+    let (open, advised) = judged(20);
+    assert!(open.broken.is_empty() && open.undecided.len() == 1);
+    assert!((40..=a.len()).contains(&advised), "{advised}");
+    let (decided, _) = judged(advised);
+    assert_eq!(decided, Judgement::default());
 }
