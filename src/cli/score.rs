@@ -15,9 +15,10 @@ use crate::corpus::{ids_sha256, read_ids, write_ids};
 use crate::eval::{Geometry, Limits, Mode, WindowScore};
 use crate::experiment::{PlacementParts, PlacementRequest};
 use crate::files;
+use crate::gguf::Gguf;
 use crate::plan::{self, Machine, Placement, Resolution};
 use crate::render;
-use crate::run::{LoadedModel, Measurement, Settings, measure, model_type, remarks};
+use crate::run::{LoadedModel, Measurement, Settings, measure, model_size, model_type, remarks};
 use crate::say;
 use crate::tokenizer;
 
@@ -403,7 +404,7 @@ impl Report<'_> {
             "model     {} ({}, {}, {} layers)\n",
             self.loaded.path.display(),
             model.architecture,
-            model_type(&model.gguf),
+            size_text(&model.gguf),
             model.n_layer()
         );
         out += &format!(
@@ -448,11 +449,15 @@ impl Report<'_> {
     fn json(&self) -> String {
         let (m, model, g) = (self.m, &self.loaded.model, self.settings.geometry);
         let (stride, unscored_prefix) = g.mode.parameters();
+        let size = model_size(&model.gguf);
         let mut value = json!({
             "engine": crate::run::engine(self.gpu),
             "model": self.loaded.path.display().to_string(),
             "architecture": model.architecture,
             "model_type": model_type(&model.gguf),
+            "model_bytes": size.bytes,
+            "bits_per_weight": size.bits_per_weight,
+            "quantization": size.quantization,
             "corpus": self.source().display().to_string(),
             "tokens": self.tokens.len(),
             "tokens_sha256": ids_sha256(self.tokens),
@@ -493,5 +498,18 @@ impl Report<'_> {
     fn source(&self) -> &Path {
         let file = self.args.tokens_file.as_ref().or(self.args.file.as_ref());
         file.map_or(Path::new(""), PathBuf::as_path)
+    }
+}
+
+/// What a file is, and how large: `Q4_K_M, 5.1 bits per weight`.
+fn size_text(gguf: &Gguf) -> String {
+    let size = model_size(gguf);
+    let name = match size.quantization.is_empty() {
+        true => model_type(gguf),
+        false => size.quantization,
+    };
+    match size.bits_per_weight {
+        Some(bits) => format!("{name}, {bits:.2} bits per weight"),
+        None => name,
     }
 }

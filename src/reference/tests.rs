@@ -13,6 +13,7 @@ fn run() -> ResultRow {
             model: "smollm2-135m-instruct-q4_1".into(),
             model_sha256: MODEL.into(),
             model_type: "Q4_1".into(),
+            size: Default::default(),
             architecture: "llama".into(),
             corpus: "corpora/wikitext-2-raw/wiki.test.raw".into(),
             corpus_sha256: CORPUS.into(),

@@ -70,6 +70,16 @@ impl ResultRow {
         if p.bos.is_none() {
             return Err("the status is ok, but 'bos' is empty".to_owned());
         }
+        if let Some(bits) = p
+            .size
+            .bits_per_weight
+            .filter(|b| !(b.is_finite() && *b > 0.0))
+        {
+            return Err(format!("column 'bits_per_weight' holds {bits}"));
+        }
+        if p.size.bytes == Some(0) {
+            return Err("column 'model_bytes' holds 0".to_owned());
+        }
         check_columns(self)?;
         check_figures(self, figures)
     }

@@ -3,6 +3,19 @@
 use super::row::Provenance;
 use crate::eval::Geometry;
 
+/// How large a model is. It follows from the model's bytes, so it is no part of what a
+/// row is known by: tables before v1.2 do not have it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelSize {
+    /// Bytes of its file, of all parts.
+    pub bytes: Option<u64>,
+    /// `8 · bytes of all tensors / weights`, as llama.cpp prints it (BPW).
+    pub bits_per_weight: Option<f64>,
+    /// What its file says that it is (`general.file_type`), as llama.cpp spells it:
+    /// `Q4_K_M`; empty where it says nothing.
+    pub quantization: String,
+}
+
 /// What is measured, and by whom, as far as it is known before a corpus is read.
 /// What is not known is empty.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,6 +26,8 @@ pub struct Identity {
     pub model_sha256: String,
     /// The block type that holds most of the weights.
     pub model_type: String,
+    /// How large it is.
+    pub size: ModelSize,
     /// What computes, e.g. `llama`.
     pub architecture: String,
     /// Name of the corpus.
@@ -38,6 +53,7 @@ impl Identity {
             model: self.model,
             model_sha256: self.model_sha256,
             model_type: self.model_type,
+            size: self.size,
             architecture: self.architecture,
             corpus: self.corpus,
             corpus_sha256: self.corpus_sha256,
@@ -62,6 +78,7 @@ impl Provenance {
     pub fn is_same_run(&self, other: &Provenance) -> bool {
         let plain = |p: &Provenance| Provenance {
             engine: arithmetic_of(&p.engine),
+            size: ModelSize::default(),
             ..p.clone()
         };
         plain(self) == plain(other)

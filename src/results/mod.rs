@@ -19,7 +19,7 @@ mod tables;
 
 pub use csv_file::{CsvError, write_atomic};
 pub use formula::formula_character;
-pub use identity::{Identity, arithmetic_of};
+pub use identity::{Identity, ModelSize, arithmetic_of};
 pub use kld::{KldFigures, NoKldFigures, Sampling};
 pub use kld_row::{KldOutcome, KldRow, KldSummary};
 pub use lock::{LockError, TableLock, Wait};

@@ -1,5 +1,6 @@
 //! What is known of one run: where its figures come from, and the figures.
 
+use super::identity::ModelSize;
 use crate::eval::{Cluster, Geometry, Moments, clustered_mean};
 
 /// Everything that can move a number. Text that is not known yet, because a run
@@ -12,6 +13,8 @@ pub struct Provenance {
     pub model_sha256: String,
     /// The block type that holds most of the weights.
     pub model_type: String,
+    /// How large it is.
+    pub size: ModelSize,
     /// `general.architecture` of the file.
     pub architecture: String,
     /// Name of the corpus.

@@ -4,13 +4,14 @@
 use serde::{Deserialize, Serialize};
 
 use super::csv_file::{Column, Columns, Version};
+use super::identity::ModelSize;
 use super::row::{Comparison, Figures, Outcome, Provenance, ResultRow, TimingRow, WindowRow};
 use crate::eval::{Geometry, Mode};
 
 /// The version of the tables that this build writes. A column that is added raises the
 /// minor version and says so here (`name: type = since MINOR, "DEFAULT",`); `docs/results.md`
 /// states the rules.
-pub(super) const TABLES: Version = Version { major: 1, minor: 1 };
+pub(super) const TABLES: Version = Version { major: 1, minor: 2 };
 
 /// Declares a record: its fields are the columns of a file, in this order.
 macro_rules! record {
@@ -68,6 +69,9 @@ record! {
         model_sha256: String,
         corpus_sha256: String,
         tokens_sha256: String,
+        model_bytes: Option<u64> = since 2, "",
+        bits_per_weight: Option<f64> = since 2, "",
+        quantization: String = since 2, "",
     }
 }
 
@@ -219,6 +223,9 @@ impl From<&ResultRow> for ResultRecord {
             model_sha256: p.model_sha256,
             corpus_sha256: p.corpus_sha256,
             tokens_sha256: p.tokens_sha256,
+            model_bytes: p.size.bytes,
+            bits_per_weight: p.size.bits_per_weight,
+            quantization: p.size.quantization,
         }
     }
 }
@@ -279,6 +286,11 @@ impl ResultRecord {
                 model: self.model,
                 model_sha256: self.model_sha256,
                 model_type: self.model_type,
+                size: ModelSize {
+                    bytes: self.model_bytes,
+                    bits_per_weight: self.bits_per_weight,
+                    quantization: self.quantization,
+                },
                 architecture: self.architecture,
                 corpus: self.corpus,
                 corpus_sha256: self.corpus_sha256,

@@ -13,6 +13,7 @@ use crate::eval::{Feed, Layered, Scorer};
 use crate::gguf::{BlockType, Gguf, GgufError};
 use crate::model::{Model, ModelError};
 use crate::plan::Placement;
+use crate::results::ModelSize;
 use crate::tokenizer::{self, Tokenizer, TokenizerError};
 
 /// Why a model is not ready.
@@ -204,4 +205,64 @@ pub fn model_type(gguf: &Gguf) -> String {
         .into_iter()
         .max_by_key(|&(_, n)| n)
         .map_or_else(String::new, |(ty, _)| ty.name().to_owned())
+}
+
+/// How large a file is, and what it says that it is.
+pub fn model_size(gguf: &Gguf) -> ModelSize {
+    let bytes: usize = gguf.tensors().iter().map(|t| t.n_bytes).sum();
+    let weights: usize = gguf.tensors().iter().map(|t| t.elements()).sum();
+    let file_type = gguf.metadata().u64("general.file_type");
+    ModelSize {
+        bytes: Some(gguf.file_len() as u64),
+        bits_per_weight: (weights > 0).then(|| 8.0 * bytes as f64 / weights as f64),
+        quantization: file_type
+            .ok()
+            .flatten()
+            .map_or_else(String::new, quantization),
+    }
+}
+
+/// What llama.cpp calls a `general.file_type` (`llama_ftype`).
+fn quantization(file_type: u64) -> String {
+    /// Set where the type was guessed from the tensors.
+    const GUESSED: u64 = 1024;
+    let name = match file_type & !GUESSED {
+        0 => "F32",
+        1 => "F16",
+        2 => "Q4_0",
+        3 => "Q4_1",
+        7 => "Q8_0",
+        8 => "Q5_0",
+        9 => "Q5_1",
+        10 => "Q2_K",
+        11 => "Q3_K_S",
+        12 => "Q3_K_M",
+        13 => "Q3_K_L",
+        14 => "Q4_K_S",
+        15 => "Q4_K_M",
+        16 => "Q5_K_S",
+        17 => "Q5_K_M",
+        18 => "Q6_K",
+        19 => "IQ2_XXS",
+        20 => "IQ2_XS",
+        21 => "Q2_K_S",
+        22 => "IQ3_XS",
+        23 => "IQ3_XXS",
+        24 => "IQ1_S",
+        25 => "IQ4_NL",
+        26 => "IQ3_S",
+        27 => "IQ3_M",
+        28 => "IQ2_S",
+        29 => "IQ2_M",
+        30 => "IQ4_XS",
+        31 => "IQ1_M",
+        32 => "BF16",
+        36 => "TQ1_0",
+        37 => "TQ2_0",
+        38 => "MXFP4_MOE",
+        39 => "NVFP4",
+        40 => "Q1_0",
+        other => return format!("file type {other}"),
+    };
+    name.to_owned()
 }

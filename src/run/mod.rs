@@ -24,7 +24,7 @@ pub use engine::{engine, version};
 pub use error::SweepError;
 pub use finished::Finished;
 pub use host::{Clock, memory, peak_rss_mib};
-pub use input::{InputError, LoadedModel, model_type};
+pub use input::{InputError, LoadedModel, model_size, model_type};
 pub use measure::{
     BaseInput, Control, Measurable, MeasureError, Measurement, NoPieces, Observation, Pieces,
     Settings, Text, measure, measure_against, measure_saving,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::engine::engine;
 use super::error::RunError;
-use super::input::{LoadedModel, model_type};
+use super::input::{LoadedModel, model_size, model_type};
 use super::inputs::Inputs;
 use super::measure::{MeasureError, Settings};
 use crate::corpus::{CorpusTokens, ids_sha256};
@@ -40,6 +40,7 @@ impl Ready {
         let partition = spec.placement.partition(loaded.model.n_layer());
         let identity = Identity {
             model_type: model_type(&loaded.model.gguf),
+            size: model_size(&loaded.model.gguf),
             architecture: loaded.model.architecture.clone(),
             layer_placement: partition.to_string(),
             ..identity(spec, inputs)

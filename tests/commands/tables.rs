@@ -78,20 +78,20 @@ fn tables_of_every_version_read_compare_and_resume() {
         let (old, new) = (project.lines("old/x.csv"), project.lines(TABLE));
         assert_eq!(old.len(), new.len());
         for (old, new) in old.iter().zip(&new) {
-            assert_eq!((&old["key"], new["schema"].as_str()), (&new["key"], "v1.1"));
+            assert_eq!((&old["key"], new["schema"].as_str()), (&new["key"], "v1.2"));
             let (old, new) = (number(old, "ppl"), number(new, "ppl"));
             assert!((old / new - 1.0).abs() < 1e-3, "{old} {new}");
         }
         for part in ["windows", "timing", "kld"] {
             let lines = project.lines(&format!("results/x.{part}.csv"));
-            assert!(lines.iter().all(|l| l["schema"] == "v1.1") && !lines.is_empty());
+            assert!(lines.iter().all(|l| l["schema"] == "v1.2") && !lines.is_empty());
         }
     }
 }
 
 /// Gives a table another version and columns.
 fn as_version(project: &Project, path: &str, version: &str, column: Option<&str>) {
-    let text = project.read(path).replace("v1.1", version);
+    let text = project.read(path).replace("v1.2", version);
     let text = match column {
         None => text,
         Some(column) => text
@@ -111,13 +111,13 @@ fn tables_of_a_later_minor_version_read_with_a_note() {
     for part in ["", ".windows"] {
         let file = format!("newer/x{part}.csv");
         project.write(&file, &project.read(&format!("results/x{part}.csv")));
-        as_version(&project, &file, "v1.2", Some("colour"));
+        as_version(&project, &file, "v1.3", Some("colour"));
     }
     for pair in [["newer/x.csv", TABLE], [TABLE, "newer/x.csv"]] {
         let diff = project.pplx(&[&["diff"], &pair[..], &["--max-sigma", "3"]].concat());
         for file in ["newer/x.csv", "newer/x.windows.csv"] {
             let note = format!(
-                "{file}: ignored columns: 'colour'; they came with schema v1.2, this build knows v1.1"
+                "{file}: ignored columns: 'colour'; they came with schema v1.3, this build knows v1.2"
             );
             assert_eq!(diff.stderr.matches(&note).count(), 1, "{}", diff.stderr);
         }
@@ -141,7 +141,7 @@ fn tables_of_a_later_minor_version_read_with_a_note() {
     report.good();
 
     // To extend it would lose the column.
-    as_version(&project, TABLE, "v1.2", Some("colour"));
+    as_version(&project, TABLE, "v1.3", Some("colour"));
     let before = project.read(TABLE);
     let refused = project.pplx(&["run", FILE, "--resume"]).bad(2);
     let want = "results/x.csv: ignored columns: 'colour'";
@@ -172,23 +172,23 @@ fn what_no_rule_allows_is_an_error() {
     };
     refused(
         TABLE,
-        &good.replace("v1.1", "v2.0"),
+        &good.replace("v1.2", "v2.0"),
         "results/x.csv:2: was written by a newer pplx: schema v2.0; this build reads v1.x",
     );
     refused(
         TABLE,
-        &good.replace("v1.1", "v0.9"),
+        &good.replace("v1.2", "v0.9"),
         "results/x.csv:2: has schema v0.9, which is unknown; this build reads v1.x",
     );
     refused(
         TABLE,
-        &good.replace("v1.1", "1.1"),
-        "results/x.csv:2: column 'schema' holds '1.1', no version such as v1.1",
+        &good.replace("v1.2", "1.2"),
+        "results/x.csv:2: column 'schema' holds '1.2', no version such as v1.1",
     );
     refused(
         TABLE,
-        &good.replacen("v1.1", "v1.0", 1),
-        "results/x.csv:3: column 'schema' holds 'v1.1', but rows above are of v1.0",
+        &good.replacen("v1.2", "v1.0", 1),
+        "results/x.csv:3: column 'schema' holds 'v1.2', but rows above are of v1.0",
     );
     refused(
         TABLE,
@@ -199,7 +199,7 @@ fn what_no_rule_allows_is_an_error() {
         TABLE,
         &good
             .replacen("ref_note", "colour", 1)
-            .replace("v1.1", "v1.2"),
+            .replace("v1.2", "v1.3"),
         "results/x.csv:1: the column 'ref_note' is missing",
     );
 
@@ -207,7 +207,7 @@ fn what_no_rule_allows_is_an_error() {
     let good = project.read(noise);
     refused(
         noise,
-        &good.replace("v1.1", "v1.0"),
+        &good.replace("v1.2", "v1.0"),
         "x.noise.csv:1: the column 'rows' came with schema v1.1, but the table's is v1.0",
     );
     refused(

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use pplx::backend::TokenScore;
 use pplx::eval::{Geometry, Moments, Window, WindowScore};
 use pplx::results::{
-    Figures, Outcome, Provenance, Record, ResultRow, TablePaths, Tables, TimingRow, WindowRow,
+    Figures, ModelSize, Outcome, Provenance, Record, ResultRow, TablePaths, Tables, TimingRow,
+    WindowRow,
 };
 
 pub fn provenance() -> Provenance {
@@ -13,6 +14,11 @@ pub fn provenance() -> Provenance {
         model: "smollm2".into(),
         model_sha256: "a".repeat(64),
         model_type: "Q4_1".into(),
+        size: ModelSize {
+            bytes: Some(98_000_000),
+            bits_per_weight: Some(5.25),
+            quantization: "Q4_1".into(),
+        },
         architecture: "llama".into(),
         corpus: "wiki.test.raw".into(),
         corpus_sha256: "b".repeat(64),

@@ -166,7 +166,7 @@ fn rows_are_sorted_and_floats_are_the_shortest() {
     assert!(lines[1].starts_with("a,ok,") && lines[2].starts_with("b,ok,"));
     let windows = fs::read_to_string(dir.path().join("t.windows.csv")).unwrap();
     assert!(
-        windows.starts_with("key,window,scored,nll_sum,target_bytes,schema\na,0,3,9.75,12,v1.1\n")
+        windows.starts_with("key,window,scored,nll_sum,target_bytes,schema\na,0,3,9.75,12,v1.2\n")
     );
 }
 

@@ -47,6 +47,7 @@ fn run() -> (ResultRow, Record) {
             model: "m".into(),
             model_sha256: "a".repeat(64),
             model_type: "F32".into(),
+            size: Default::default(),
             architecture: "llama".into(),
             corpus: "c".into(),
             corpus_sha256: "0".repeat(64),
