@@ -183,7 +183,7 @@ fn what_no_rule_allows_is_an_error() {
     refused(
         TABLE,
         &good.replace("v1.2", "1.2"),
-        "results/x.csv:2: column 'schema' holds '1.2', no version such as v1.1",
+        "results/x.csv:2: column 'schema' holds '1.2', no version such as v1.2",
     );
     refused(
         TABLE,

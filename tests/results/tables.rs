@@ -314,7 +314,7 @@ fn malformed_tables_are_named_with_their_line() {
     let cases = [
         (
             set(2, "ppl", "12,5"),
-            "t.csv:2: has 37 fields where the header has 36",
+            "t.csv:2: has 40 fields where the header has 39",
         ),
         (set(3, "ppl", "many"), "t.csv:3: column 'ppl' holds 'many'"),
         (
