@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::gate::{GateArgs, notes};
+use super::gate::{GateArgs, PairArgs, notes};
 use super::{Failure, outputs};
 use crate::compare::NoiseFloor;
 use crate::render::markdown::too_long_note;
-use crate::report::Report;
+use crate::report::{Comparing, Report};
 use crate::results::write_atomic;
 
 #[derive(clap::Args)]
@@ -14,6 +14,9 @@ use crate::results::write_atomic;
 The page loads nothing and runs no script; the same tables give the same bytes. The *.windows.csv \
 files beside the tables are used for the curves and the paired test, records (.records/NAME) for \
 the comparison by token.
+
+--base compares each table with another, run by run; --between, --pair, or an --experiment with \
+[compare] compare runs of each table with each other. Both may be given.
 
 A report shows verdicts and does not judge: `pplx diff` is the gate.
 
@@ -33,6 +36,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
     #[command(flatten)]
+    pairs: PairArgs,
+    #[command(flatten)]
     gate: GateArgs,
 }
 
@@ -42,18 +47,29 @@ pub fn run(args: Args) -> Result<(), Failure> {
     }
     let experiment = args.gate.experiment()?;
     let gate = args.gate.gate(experiment.as_ref())?;
+    let mut pairing = args.pairs.pairing();
+    if let (true, Some(declared)) = (pairing.is_by_key(), experiment.and_then(|x| x.compare)) {
+        pairing = declared;
+    }
     let judged = !gate.is_empty() || args.gate.has_noise();
-    if args.base.is_none() && judged {
+    let base = args.base.as_deref();
+    if base.is_none() && pairing.is_by_key() && judged {
         return Err(Failure::usage(
-            "bounds need something to compare with: --base A.csv",
+            "bounds need something to compare with: --base A.csv, or --between",
         ));
     }
-    let base = args.base.as_deref();
-    let noise = match base {
-        Some(base) => args.gate.noise(base)?,
+    // Floors are of A: the base, or the first table where runs of one face each other.
+    let noise = match base.or(args.results.first().map(PathBuf::as_path)) {
+        Some(a) => args.gate.noise(a)?,
         None => NoiseFloor::Unknown("nothing to compare with".to_owned()),
     };
-    let report = Report::load(&args.results, base, gate, &noise).map_err(Failure::usage)?;
+    let comparing = Comparing {
+        base,
+        pairing: &pairing,
+        gate,
+        noise: &noise,
+    };
+    let report = Report::load(&args.results, comparing).map_err(Failure::usage)?;
     notes(report.notes().chain(noise.note()));
     if let Some(path) = &args.output {
         let page = report.to_html().map_err(Failure::failed)?;

@@ -1,11 +1,82 @@
 //! The figures of a report.
 
 use super::axis::Axis;
+use super::labels::{self, Anchor, Beside};
 use super::plot::{Figure, Ink, Mark};
 use super::series::{Differences, Estimate};
 
+/// A model of a sweep: its size, and a figure of which less is better.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    pub name: String,
+    pub size: f64,
+    pub value: f64,
+    /// Which other one is no larger and no worse.
+    pub dominated_by: Option<usize>,
+}
+
+/// Figures against sizes, which ascend, each point with its name where there is room.
+/// The line joins those that nothing dominates.
+pub fn sizes(size: (&str, &str), value: (&str, &str), choices: &[Choice]) -> Figure {
+    let values = || choices.iter().map(|c| c.value);
+    let least = values().fold(f64::INFINITY, f64::min);
+    let is_wide = least > 0.0 && values().fold(0.0, f64::max) > WIDE * least;
+    let at = |c: &Choice| match is_wide {
+        true => (c.size, c.value.log10()),
+        false => (c.size, c.value),
+    };
+    let y = match is_wide {
+        true => {
+            let ends = || values().map(f64::log10);
+            let (low, high) = (ends().fold(f64::MAX, f64::min), ends().fold(f64::MIN, f64::max));
+            let margin = 0.08 * (high - low);
+            Axis::decades(value.0, value.1, low - margin, high + margin)
+        }
+        false => Axis::over(value.0, value.1, values()),
+    };
+    let is_front = |c: &&Choice| c.dominated_by.is_none();
+    let front: Vec<_> = choices.iter().filter(is_front).map(at).collect();
+    let dominated = choices.iter().filter(|c| !is_front(c));
+    let mut figure = Figure {
+        size: SIZE,
+        right: 0,
+        x: Axis::over(size.0, size.1, choices.iter().map(|c| c.size)),
+        y,
+        marks: vec![
+            Mark::Line {
+                points: front.clone(),
+                ink: Ink::Run,
+                width: 1.5,
+            },
+            Mark::Rings {
+                points: dominated.map(at).collect(),
+                ink: Ink::Run,
+            },
+            Mark::Dots {
+                points: front.clone(),
+                ink: Ink::Run,
+            },
+        ],
+    };
+    let line: Vec<_> = front.iter().map(|&at| figure.place(at)).collect();
+    let names = choices.iter().map(|c| (figure.place(at(c)), c.name.as_str()));
+    let places = labels::place(&names.collect::<Vec<_>>(), &line, figure.area());
+    for (choice, beside) in choices.iter().zip(places) {
+        figure.marks.extend(beside.map(|beside| Mark::Label {
+            at: at(choice),
+            text: choice.name.clone(),
+            ink: Ink::Text,
+            beside,
+        }));
+    }
+    figure
+}
+
 /// Small enough for a telephone, and two stand side by side on a screen.
 const SIZE: (u32, u32) = (480, 250);
+
+/// Figures whose largest is more than so many times the least have a logarithmic axis.
+const WIDE: f64 = 20.0;
 
 /// The running perplexity of a run, with a band of one standard error; below it
 /// the base's, if there is one, and a line for the reference.
@@ -124,7 +195,7 @@ pub fn paired(differences: &Differences, windows: usize, mean: Interval) -> Figu
 /// The difference of one run, as a line of [`effects`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Effect {
-    /// What stands at its left: the number of its row.
+    /// What stands at its left: the number and name of its run.
     pub name: String,
     pub value: Interval,
     /// What stands at its right: its size in standard errors.
@@ -168,9 +239,13 @@ pub fn effects(label: &str, unit: &str, effects: &[Effect], bound: Option<f64>) 
             },
             Mark::Label {
                 at: (x.range().end, line),
-                // A space that SVG keeps.
-                text: format!("\u{2002}{}", e.label),
+                text: e.label.clone(),
                 ink,
+                beside: Beside {
+                    dx: 6.0,
+                    dy: 0.0,
+                    anchor: Anchor::Start,
+                },
             },
         ]);
     }

@@ -4,20 +4,32 @@ use maud::{Markup, html};
 
 use super::Section;
 use super::charts::{self, LEAST_KLD};
-use super::elements::{figure, link, name, swatch, table};
+use super::elements::{figure, name, swatch};
+use super::grid::{Cell, Column, Grid, Line, number, words};
+use super::names::{Names, natural};
 use super::plot::PlotError;
-use crate::render::markdown::{code, text};
+use crate::render::markdown::code;
 use crate::render::one_line;
 use crate::results::{KldOutcome, KldRow, KldSummary};
 
-const HEADERS: [&str; 6] = ["mean KLD", "median", "99 %", "99.9 %", "RMS Δp", "same top"];
+const COLUMNS: [Column; 7] = [
+    words("status"),
+    number("mean KLD"),
+    number("median"),
+    number("99 %"),
+    number("99.9 %"),
+    number("RMS Δp"),
+    number("same top"),
+];
 
-/// What stands below [`HEADERS`].
-fn cells(s: &KldSummary) -> [String; 6] {
-    let nats = |x: f64| format!("{x:.6}");
-    let percent = |x: f64, err: f64| format!("{:.3} ± {:.3} %", 100.0 * x, 100.0 * err);
+/// What stands in all columns but the first.
+fn figures(s: &KldSummary) -> [Cell; 6] {
+    let nats = |x: f64| Cell::new(format!("{x:.6}"));
+    let percent = |x: f64, err: f64| {
+        Cell::new(format!("{:.3} %", 100.0 * x)).and(format!("± {:.3} %", 100.0 * err))
+    };
     [
-        format!("{:.6} ± {:.6}", s.kld, s.kld_err),
+        nats(s.kld).and(format!("± {:.6}", s.kld_err)),
         nats(s.kld_median),
         nats(s.kld_p99),
         nats(s.kld_p99_9),
@@ -35,71 +47,67 @@ fn status(outcome: &KldOutcome) -> (&'static str, &str) {
     }
 }
 
+/// The rows of a section, those without figures first; `None` without divergences.
+fn grid(s: &Section) -> Option<(Grid, Option<String>)> {
+    let mut rows: Vec<&KldRow> = s.tables.klds().collect();
+    let urgency = |row: &KldRow| match row.outcome {
+        KldOutcome::Failed(_) => 0,
+        KldOutcome::NotRun => 1,
+        KldOutcome::Ok(_) => 2,
+    };
+    rows.sort_by(|a, b| {
+        let by_urgency = urgency(a).cmp(&urgency(b));
+        by_urgency.then_with(|| natural(&a.key, &b.key))
+    });
+    let base = rows.first()?.base.clone();
+    let base = Some(base).filter(|base| rows.iter().all(|row| row.base == *base));
+    let names = Names::new(rows.iter().map(|row| row.key.as_str()));
+    let all_ok = rows.iter().all(|row| urgency(row) == 2);
+    let lines = rows.into_iter().map(|row| {
+        let (status, why) = status(&row.outcome);
+        let class = if status == "ok" { "" } else { "bad" };
+        let shown = if all_ok { "" } else { status };
+        let mut cells = vec![Cell::new(shown).classed(class)];
+        if let KldOutcome::Ok(summary) = &row.outcome {
+            cells.extend(figures(summary));
+        }
+        Line {
+            number: s.number(&row.key),
+            name: names.of(&row.key),
+            remarks: match base {
+                Some(_) => String::new(),
+                None => format!("base {}", row.base),
+            },
+            cells,
+            why: why.to_owned(),
+        }
+    });
+    Some((Grid::new(&COLUMNS, lines.collect()), base))
+}
+
 /// The table of a section; empty without divergences.
 pub(super) fn in_html(s: &Section, number: usize) -> Markup {
-    if s.tables.klds().len() == 0 {
+    let Some((grid, base)) = grid(s) else {
         return html! {};
-    }
+    };
     let caption = html! {
         "KL(base ‖ model) over the vocabulary at each scored token, in nats, ± one standard error; its "
         "percentiles; the change of the targets' probability; how often the likeliest token is the same."
-    };
-    let rows = html! {
-        thead {
-            tr {
-                th.num scope="col" { "#" } th scope="col" { "run" } th scope="col" { "status" }
-                @for header in HEADERS { th.num scope="col" { (header) } }
-            }
-        }
-        tbody { @for row in s.tables.klds() { (html_row(s, row)) } }
+        @if let Some(base) = base { " The base of all is " (name(&base)) "." }
     };
     html! {
         h3 { "KL divergence" }
-        (table(&format!("divergence-{number}"), caption, rows))
-    }
-}
-
-fn html_row(s: &Section, row: &KldRow) -> Markup {
-    let (status, why) = status(&row.outcome);
-    html! {
-        tr {
-            td.num { (link(s.number(&row.key))) }
-            th scope="row" { (name(&row.key)) p.soft { "base " (name(&row.base)) } }
-            @match &row.outcome {
-                KldOutcome::Ok(summary) => {
-                    td { (status) }
-                    @for cell in cells(summary) { td.num { (cell) } }
-                }
-                _ => {
-                    td.bad { (status) }
-                    td.text colspan="6" { bdi { (one_line(why)) } }
-                }
-            }
-        }
+        (grid.to_html(&format!("divergence-{number}"), caption))
     }
 }
 
 /// The table of a section in Markdown; empty without divergences.
 pub(super) fn in_markdown(s: &Section) -> String {
-    if s.tables.klds().len() == 0 {
+    let Some((grid, base)) = grid(s) else {
         return String::new();
-    }
-    let mut out = format!("| run | status | {} |\n", HEADERS.join(" | "));
-    out += "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n";
-    for row in s.tables.klds() {
-        let (status, why) = status(&row.outcome);
-        let (status, cells) = match &row.outcome {
-            KldOutcome::Ok(summary) => (status.to_owned(), cells(summary)),
-            KldOutcome::Failed(_) => (format!("{status}: {}", text(why)), Default::default()),
-            KldOutcome::NotRun => (status.to_owned(), Default::default()),
-        };
-        out += &format!(
-            "| {} | {status} | {} |\n",
-            code(&row.key),
-            cells.join(" | ")
-        );
-    }
-    out
+    };
+    let base = base.map_or_else(String::new, |base| format!("Base: {}\n\n", code(&base)));
+    base + &grid.to_markdown()
 }
 
 /// The distribution over the tokens of one run.

@@ -16,22 +16,13 @@ pub(super) fn name(text: &str) -> Markup {
 }
 
 /// A table with its caption, which stays where it is while the table scrolls
-/// sideways, also by keyboard. `id` is unique in the page.
+/// sideways, also by keyboard; on a narrow page its rows are cards. `id` is unique in
+/// the page.
 pub(super) fn table(id: &str, caption: Markup, rows: Markup) -> Markup {
     html! {
         p.caption id=(id) { (caption) }
         div.scroll role="region" tabindex="0" aria-labelledby=(id) {
             table aria-labelledby=(id) { (rows) }
-        }
-    }
-}
-
-/// A link to a run by its number in the report; a dash for one that only the base has.
-pub(super) fn link(number: Option<usize>) -> Markup {
-    html! {
-        @match number {
-            Some(n) => a href={ "#run-" (n) } { (n) },
-            None => "–",
         }
     }
 }

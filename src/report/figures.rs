@@ -4,14 +4,17 @@ use maud::{Markup, html};
 
 use super::charts::{self, Effect, Interval};
 use super::divergence;
-use super::elements::{figure, swatch};
+use super::elements::{figure, name, swatch};
 use super::plot::PlotError;
 use super::series::{differences, running};
-use super::{Entry, Section};
+use super::{Comparison, Entry, Section};
 use crate::compare::Paired;
-use crate::compare::diff::{Diff, DiffRow, Difference, Verdict};
-use crate::render::{delta_ln_ppl, ppl, signed, small};
+use crate::compare::diff::{DiffRow, Difference, Verdict};
+use crate::render::{delta_ln_ppl, one_line, ppl, signed, small};
 use crate::results::{Figures, Tables, WindowRow};
+
+/// Characters of a name at the left of a figure at most.
+const LINE_NAME: usize = 18;
 
 /// The curves of one run.
 pub(super) fn run(
@@ -28,22 +31,41 @@ pub(super) fn run(
             html! { p.soft { "No curves: the windows of this run are not beside its table." } },
         );
     }
-    let difference = entry.diff.and_then(|d| d.difference.as_ref());
-    let base = match (base, difference) {
-        (Some(base), Some(_)) => base.windows(&entry.row.key),
-        _ => &[],
-    };
     let id = format!("run-{}", entry.number);
-    let curve = running_figure(&id, figures, windows, base)?;
-    let differences = match difference {
-        Some(d) => paired_figure(&id, d, base, windows)?,
-        None => html! {},
-    };
+    // Each comparison of the run: its pair, and the windows of the other side.
+    let mut pairs: Vec<(&Comparison, &DiffRow, &Difference, &[WindowRow])> = Vec::new();
+    for comparison in &section.comparisons {
+        let other = match comparison.against_base {
+            true => base,
+            false => Some(&section.tables),
+        };
+        for row in comparison.diff.rows.iter().filter(|r| r.b_key == entry.row.key) {
+            if let (Some(d), Some(other)) = (&row.difference, other) {
+                pairs.push((comparison, row, d, other.windows(&row.a_key)));
+            }
+        }
+    }
+    let a = pairs.first().map_or(&[][..], |(.., a)| a);
+    let curve = running_figure(&id, figures, windows, a)?;
+    let mut differences = Vec::new();
+    for (i, (comparison, row, d, a)) in (1..).zip(&pairs) {
+        let against = match comparison.against_base {
+            true => None,
+            false => Some(section.names.of(&row.a_key)),
+        };
+        differences.push(paired_figure(&format!("{id}-{i}"), against, d, a, windows)?);
+    }
     let divergence = match section.tables.kld(&entry.row.key) {
         Some(row) => divergence::of_run(&id, row)?,
         None => html! {},
     };
-    Ok(html! { div.figures { (curve) (differences) (divergence) } })
+    Ok(html! {
+        div.figures {
+            (curve)
+            @for figure in &differences { (figure) }
+            (divergence)
+        }
+    })
 }
 
 fn running_figure(
@@ -66,30 +88,35 @@ fn running_figure(
         &format!("Perplexity of the first windows of the run, up to {last} after all {n}."),
         html! {
             (swatch("run")) "Running PPL over " (n) " windows; band ± one clustered error, at the end " (last) ". "
-            @if !base.is_empty() { (swatch("base")) "The base. " }
+            @if !base.is_empty() { (swatch("base")) "What it is compared with. " }
             @if let Some(r) = reference { (swatch("reference")) "Reference " (ppl(r, None)) "." }
         },
     )
 }
 
+/// `against` is what A is called, where it is not the base.
 fn paired_figure(
     id: &str,
+    against: Option<String>,
     difference: &Difference,
     a: &[WindowRow],
     b: &[WindowRow],
 ) -> Result<Markup, PlotError> {
+    let other = html! {
+        @match &against { Some(run) => (name(run)), None => "the base" }
+    };
     let paired = match &difference.paired {
         Ok(p) => p,
         Err(why) => return Ok(html! { p.soft { "No paired test: " bdi { (why) } "." } }),
     };
     if a.len() != b.len() {
         return Ok(
-            html! { p.soft { "No figure of the differences: only records have the windows of both sides." } },
+            html! { p.soft { "No figure of the differences: the two have other windows beside their tables." } },
         );
     }
     if a.iter().zip(b).all(|(a, b)| a.nll_sum == b.nll_sum) {
         return Ok(
-            html! { p.soft { "Identical to the base in all " (paired.windows) " windows." } },
+            html! { p.soft { "Identical to " (other) " in all " (paired.windows) " windows." } },
         );
     }
     let mean = interval(paired);
@@ -107,9 +134,9 @@ fn paired_figure(
         &format!("{id}-paired"),
         &charts::paired(&points, paired.windows, mean),
         "Paired differences",
-        &format!("Difference to the base in each window; its mean is {text} nat a token."),
+        &format!("Difference in each window; its mean is {text} nat a token."),
         html! {
-            (swatch("run")) "B − A, one dot " (dot) ". Line and band: mean and 95 % interval, paired over "
+            (swatch("run")) "Less " (other) ", one dot " (dot) ". Line and band: mean and 95 % interval, paired over "
             (paired.windows) " windows: Δ ln PPL " (text) ", t " (signed(paired.t(), 2)) "."
         },
     )
@@ -133,7 +160,7 @@ pub(super) fn against_references(s: &Section, table: usize) -> Result<Markup, Pl
             let r = f.reference.as_ref()?;
             let se = 100.0 * f.ppl_err?.hypot(r.err?) / r.ppl;
             Some(Effect {
-                name: e.number.to_string(),
+                name: line_name(e.number, &e.name),
                 value: Interval::normal(r.delta_pct, se),
                 label: format!(
                     "σ {}",
@@ -152,21 +179,21 @@ pub(super) fn against_references(s: &Section, table: usize) -> Result<Markup, Pl
     )
 }
 
-/// Δ against the error of each run that was compared with the base: by the paired
+/// Δ against the error of each run that was compared with another: by the paired
 /// test, and the others apart, whose errors are far larger.
-pub(super) fn against_base(s: &Section, diff: &Diff, table: usize) -> Result<Markup, PlotError> {
-    let bound = diff.gate.max_delta_pct;
+pub(super) fn compared(s: &Section, c: &Comparison, id: &str) -> Result<Markup, PlotError> {
+    let bound = c.diff.gate.max_delta_pct;
     let collect = |effect: fn(&Difference) -> Option<(Interval, String)>| -> Vec<Effect> {
         let line = |row: &DiffRow| {
             let (value, label) = effect(row.difference.as_ref()?)?;
             Some(Effect {
-                name: s.number(&row.key)?.to_string(),
+                name: line_name(s.number(&row.b_key)?, &c.names.of(&row.key)),
                 value,
                 label,
                 broken: row.verdict == Verdict::Fail,
             })
         };
-        diff.rows.iter().filter_map(line).collect()
+        c.rows().into_iter().filter_map(line).collect()
     };
     let paired = collect(|d| {
         let p = d.paired.as_ref().ok()?;
@@ -189,8 +216,11 @@ pub(super) fn against_base(s: &Section, diff: &Diff, table: usize) -> Result<Mar
         Some((Interval::normal(d.delta_pct, se), format!("σ {sigma}")))
     });
     let figure = |kind: &str, effects: &[Effect], test| {
-        let id = format!("table-{table}-{kind}");
-        effects_figure(&id, effects, bound, "Δ against the base", test)
+        let title = match c.against_base {
+            true => "Δ against the base",
+            false => "Δ of B against A",
+        };
+        effects_figure(&format!("{id}-{kind}"), effects, bound, title, test)
     };
     Ok(html! {
         div.figures {
@@ -198,6 +228,21 @@ pub(super) fn against_base(s: &Section, diff: &Diff, table: usize) -> Result<Mar
             (figure("unpaired", &unpaired, "unpaired, from the errors of both figures")?)
         }
     })
+}
+
+/// What stands at the left of a line: the number of the run and its name, shortened in
+/// its middle.
+fn line_name(number: usize, name: &str) -> String {
+    let name: Vec<char> = one_line(name).chars().collect();
+    let short: String = match name.len() > LINE_NAME {
+        true => {
+            let (head, tail) = (LINE_NAME / 2, LINE_NAME - LINE_NAME / 2 - 1);
+            let tail = &name[name.len() - tail..];
+            name[..head].iter().chain(&['…']).chain(tail).collect()
+        }
+        false => name.iter().collect(),
+    };
+    format!("{number} {short}")
 }
 
 fn effects_figure(
@@ -226,7 +271,7 @@ fn effects_figure(
             "Δ in percent with its 95 % interval, {n} {runs}, {test}; the table above has the numbers."
         ),
         html! {
-            (swatch("run")) (title) " by number of the run, with 95 % intervals: " (test) "; t or σ at the right."
+            (swatch("run")) (title) " with 95 % intervals: " (test) "; t or σ at the right."
             @if let Some(b) = bound { " " (swatch("broken")) "Gate ±" (b) " %, and what breaks it." }
         },
     )

@@ -2,13 +2,14 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::divergence;
-use super::elements::{link, name, table};
-use super::figures;
+use super::comparison::{self, common_remarks, perplexity};
+use super::elements::name;
+use super::grid::{Cell, Column, Grid, Line, number, words};
+use super::names::Names;
 use super::plot::{Ink, PlotError};
-use super::{Entry, Report, Section};
-use crate::compare::diff::{Diff, DiffRow, Difference, Verdict};
-use crate::render::{delta_ln_ppl, one_line, percent, ppl, probability, signed, small};
+use super::{Comparison, Report, Section, divergence, figures, runs, sizes};
+use crate::compare::diff::Diff;
+use crate::render::{one_line, signed};
 use crate::results::{Figures, Outcome, ResultRow};
 
 /// Lets the page apply its own styles and nothing else: no script, no request.
@@ -24,6 +25,8 @@ impl Report {
         for (i, section) in self.sections.iter().enumerate() {
             sections.push(self.section(section, i + 1)?);
         }
+        let origin = self.origin();
+        let title = [vec![self.title()], origin].concat().join(" · ");
         let page = html! {
             (DOCTYPE)
             html lang="en" {
@@ -31,13 +34,13 @@ impl Report {
                     meta charset="utf-8";
                     meta http-equiv="Content-Security-Policy" content=(POLICY);
                     meta name="viewport" content="width=device-width, initial-scale=1";
-                    title { "Perplexity report" }
+                    title { (title) " · perplexity report" }
                     style { (PreEscaped(include_str!("style.css"))) (PreEscaped(Ink::css())) }
                 }
                 body {
                     header { (self.head()) }
                     main { @for section in &sections { (section) } }
-                    footer { (notes(self.base.is_some())) }
+                    footer { (notes()) }
                 }
             }
         };
@@ -45,300 +48,198 @@ impl Report {
     }
 
     fn head(&self) -> Markup {
+        let origin = self.origin();
         html! {
-            h1 { "Perplexity report" }
+            h1 { bdi { (self.title()) } }
+            p.soft {
+                "Perplexity report"
+                @for part in &origin { " · " bdi { (part) } }
+            }
             @if let Some(base) = &self.base {
                 p { "Base (A): " (name(&base.paths().table.display().to_string())) }
             }
             nav aria-label="Tables" {
-                ol {
+                ul {
                     @for (i, s) in (1..).zip(&self.sections) {
                         li {
                             a href={ "#table-" (i) } { (name(&s.path())) }
                             span.soft { " · " (s.counts()) }
-                            @if let Some(d) = &s.diff { " · " span class=(class(d)) { (d.summary()) } }
+                            @for c in &s.comparisons {
+                                " · " span class=(class(&c.diff)) { (c.diff.summary()) }
+                            }
                         }
                     }
+                }
+            }
+            (self.troubles_list())
+        }
+    }
+
+    /// What a reviewer must look at.
+    fn troubles_list(&self) -> Markup {
+        let troubles = self.troubles();
+        html! {
+            @if !troubles.listed.is_empty() {
+                section.troubles aria-labelledby="troubles" {
+                    h2 id="troubles" { "What needs a look" }
+                    ul {
+                        @for t in &troubles.listed {
+                            li {
+                                span.bad { (t.what) } " "
+                                @match t.number {
+                                    Some(n) => a href={ "#run-" (n) } { (n) " · " (name(&t.name)) },
+                                    None => (name(&t.name)),
+                                }
+                                @if !t.why.is_empty() { span.soft { ": " bdi { (one_line(&t.why)) } } }
+                            }
+                        }
+                    }
+                    @if troubles.others > 0 { p.soft { "And " (troubles.others) " more, in the tables." } }
                 }
             }
         }
     }
 
     fn section(&self, s: &Section, number: usize) -> Result<Markup, PlotError> {
-        let mut runs = Vec::new();
+        let mut articles = Vec::new();
         for entry in s.entries() {
-            runs.push(html! {
-                article.run id={ "run-" (entry.number) } {
-                    h4 { (entry.number) " · " (name(&entry.row.key)) }
-                    (outcome(entry.row))
-                    (figures::run(s, &entry, self.base.as_ref())?)
-                    (provenance(entry.row))
-                }
-            });
+            articles.push(runs::article(self, s, &entry)?);
         }
         let effects = figures::against_references(s, number)?;
-        let comparison = match &s.diff {
-            Some(diff) => comparison(s, diff, number)?,
-            None => html! {},
-        };
+        let mut comparisons = Vec::new();
+        for (i, c) in (1..).zip(&s.comparisons) {
+            comparisons.push(compared(s, c, &format!("comparison-{number}-{i}"))?);
+        }
+        let has_references = s.tables.rows().filter_map(ResultRow::figures).any(|f| f.reference.is_some());
         Ok(html! {
             section aria-labelledby={ "table-" (number) } {
                 h2 id={ "table-" (number) } { (name(&s.path())) }
-                (comparison)
+                @for comparison in &comparisons { (comparison) }
                 h3 { "Figures" }
-                (table(&format!("figures-{number}"), html! {
-                    (s.counts()) ". PPL ± one standard error, tokens taken as independent; clustered: "
-                    "tokens of a window may be correlated. Δ and σ against the reference row, unpaired."
-                }, figures_table(s)))
+                (figures_grid(s).to_html(&format!("figures-{number}"), html! {
+                    (s.counts()) ". " (shared(&s.names))
+                    "PPL ± one standard error, tokens taken as independent; clustered: "
+                    "tokens of a window may be correlated."
+                    @if has_references { " Δ and σ against the reference row, unpaired." }
+                }))
                 (effects)
+                (sizes::in_html(s, number)?)
                 (divergence::in_html(s, number))
                 h3 { "Runs" }
-                @for run in &runs { (run) }
+                div.runs { @for article in &articles { (article) } }
             }
         })
     }
 }
 
-/// A number with what belongs to it below.
-fn cell(number: &str, below: &str) -> Markup {
-    html! { td.num { (number) @if !below.is_empty() { " " small { (below) } } } }
+/// What the names of a list leave out.
+fn shared(names: &Names) -> Markup {
+    html! {
+        @if let Some(shared) = names.shared() { "Runs are named by what differs in " (name(&shared)) ". " }
+    }
 }
 
-fn perplexity(value: f64, err: Option<f64>) -> Markup {
-    let err = err.map_or_else(String::new, |e| format!("± {e:.5}"));
-    cell(&ppl(value, None), &err)
-}
-
-fn comparison(s: &Section, diff: &Diff, number: usize) -> Result<Markup, PlotError> {
-    let rows = html! {
-        thead {
-            tr {
-                th.num scope="col" { "#" } th scope="col" { "run" } th scope="col" { "verdict" }
-                th.num scope="col" { "PPL A" } th.num scope="col" { "PPL B" }
-                th.num scope="col" { "Δ" } th.num scope="col" { "Δ %" }
-                th.num scope="col" { "Δ ln PPL ± se" } th.num scope="col" { "test" }
-                th.num scope="col" { "adjusted p" }
-            }
-        }
-        tbody { @for row in &diff.rows { (comparison_row(s, row)) } }
+/// A comparison with its figures.
+fn compared(s: &Section, c: &Comparison, id: &str) -> Result<Markup, PlotError> {
+    let figures = figures::compared(s, c, id)?;
+    let common = common_remarks(c);
+    let sides = match c.against_base {
+        true => "B, this table, against A, the base. ",
+        false => "B against A, both of this table. ",
     };
-    let figures = figures::against_base(s, diff, number)?;
     Ok(html! {
-        h3 { "Against the base" }
-        p class={ "verdict " (class(diff)) } { (diff.summary()) }
-        (table(&format!("comparison-{number}"), html! {
-            "B, this table, against A, the base. t: paired, from the sums of NLL of windows over identical "
-            "tokens, with windows − 1 degrees of freedom. σ: unpaired, as if the runs were independent. "
-            "p: two-sided, adjusted for the number of rows (Benjamini and Hochberg)."
-        }, rows))
+        h3 { (c.title()) }
+        p class={ "verdict " (class(&c.diff)) } { (c.diff.summary()) }
+        (comparison::grid(s, c, &c.rows()).to_html(id, html! {
+            (sides) (shared(&c.names)) (comparison::LEGEND)
+            @if !common.is_empty() {
+                " In all rows: "
+                @for (i, remark) in common.iter().enumerate() {
+                    @if i > 0 { "; " }
+                    bdi { (one_line(remark)) }
+                }
+                "."
+            }
+        }))
         (figures)
     })
 }
 
-fn comparison_row(s: &Section, row: &DiffRow) -> Markup {
-    let color = match row.verdict {
-        Verdict::Pass | Verdict::BelowNoiseFloor => "good",
-        Verdict::Fail | Verdict::NotMeasured => "bad",
-        Verdict::Inconclusive => "open",
-        Verdict::Compared => "",
-    };
-    let remarks = remarks(row);
-    html! {
-        tr {
-            td.num { (link(s.number(&row.key))) }
-            th scope="row" {
-                (name(&row.key))
-                @if !remarks.is_empty() { p.soft { bdi { (remarks) } } }
-            }
-            td class=(color) { (row.verdict.text()) }
-            @match &row.difference {
-                None => td.soft colspan="7" { "no figures to compare" },
-                Some(d) => {
-                    (perplexity(d.a.0, d.a.1))
-                    (perplexity(d.b.0, d.b.1))
-                    td.num { (signed(d.delta, 4)) }
-                    td.num { (signed(d.delta_pct, 4)) }
-                    @match &d.paired {
-                        Ok(p) => {
-                            (cell(&delta_ln_ppl(p.mean, p.se), &format!("± {}", small(p.se))))
-                            (cell(&format!("t {}", signed(p.t(), 2)), &format!("{} windows", p.windows)))
-                        }
-                        Err(_) => {
-                            td.num { "-" }
-                            (cell(&format!("σ {}", optional(d.unpaired_sigma.map(|s| signed(s, 2)))), "unpaired"))
-                        }
-                    }
-                    td.num { (optional(d.adjusted_p.map(probability))) }
-                }
-            }
+const FIGURES: [Column; 11] = [
+    words("status"),
+    number("PPL"),
+    number("clustered"),
+    number("bits/byte"),
+    words("quantization"),
+    number("reference"),
+    number("Δ"),
+    number("Δ %"),
+    number("σ"),
+    number("windows"),
+    number("tokens"),
+];
+
+/// The figures of all rows.
+pub(super) fn figures_grid(s: &Section) -> Grid {
+    let all_ok = s.tables.rows().all(|row| row.figures().is_some());
+    let lines = s.entries().map(|entry| {
+        let (status, why, class) = match &entry.row.outcome {
+            Outcome::Ok(_) if all_ok => ("", "", ""),
+            Outcome::Ok(_) => ("ok", "", ""),
+            Outcome::Failed(why) => ("failed", why.as_str(), "bad"),
+            Outcome::NotRun => ("not run", "", "bad"),
+        };
+        let mut cells = vec![Cell::new(status).classed(class)];
+        cells.extend(entry.row.figures().into_iter().flat_map(|f| figures_of(entry.row, f)));
+        Line {
+            number: Some(entry.number),
+            name: entry.name,
+            cells,
+            why: why.to_owned(),
+            ..Line::default()
         }
-    }
+    });
+    Grid::new(&FIGURES, lines.collect())
 }
 
-/// What must be known of a comparison besides its figures, on one line.
-fn remarks(row: &DiffRow) -> String {
-    let mut remarks = Vec::new();
-    if !row.reason.is_empty() {
-        remarks.push(row.reason.clone());
-    }
-    if let (Some(floor), Some(d)) = (row.noise_floor, &row.difference) {
-        let here = signed(d.delta_ln_ppl, 6);
-        remarks.push(format!("noise floor: |Δ ln PPL| {floor}, here {here}"));
-    }
-    if let Some(d) = &row.difference {
-        remarks.extend(by_token(d));
-        if let Err(why) = &d.paired {
-            remarks.push(format!("no paired test: {why}"));
-        }
-        remarks.extend(d.changed.iter().map(|c| format!("changed: {c}")));
-    }
-    one_line(&remarks.join("; "))
-}
-
-/// What the records of both sides say.
-fn by_token(d: &Difference) -> Option<String> {
-    let t = d.tokens.as_ref().ok()?;
-    Some(format!(
-        "{} tokens: same top {}, Δp RMS {}",
-        t.n(),
-        percent(t.same_top, 2),
-        percent(t.delta_p.rms, 3)
-    ))
-}
-
-fn figures_table(s: &Section) -> Markup {
-    html! {
-        thead {
-            tr {
-                th.num scope="col" { "#" } th scope="col" { "run" } th scope="col" { "status" }
-                th.num scope="col" { "PPL ± err" } th.num scope="col" { "clustered" }
-                th.num scope="col" { "bits/byte" } th.num scope="col" { "reference" }
-                th.num scope="col" { "Δ" } th.num scope="col" { "Δ %" } th.num scope="col" { "σ" }
-                th.num scope="col" { "windows" } th.num scope="col" { "tokens" }
-            }
-        }
-        tbody { @for entry in s.entries() { (figures_row(&entry)) } }
-    }
-}
-
-fn figures_row(entry: &Entry) -> Markup {
-    let p = &entry.row.provenance;
-    html! {
-        tr {
-            td.num { (link(Some(entry.number))) }
-            th scope="row" { (name(&entry.row.key)) }
-            @match &entry.row.outcome {
-                Outcome::Ok(f) => {
-                    td { "ok" }
-                    (perplexity(f.ppl, f.ppl_err))
-                    td.num { (optional(f.ppl_err_clustered.map(|e| format!("± {e:.5}")))) }
-                    td.num { (optional(f.bits_per_byte.map(|b| format!("{b:.5}")))) }
-                    @match &f.reference {
-                        Some(r) => {
-                            (perplexity(r.ppl, r.err))
-                            td.num { (signed(r.delta, 4)) }
-                            td.num { (signed(r.delta_pct, 3)) }
-                            td.num { (optional(r.sigma.map(|s| signed(s, 2)))) }
-                        }
-                        None => @for _ in 0..4 { td.num { "-" } },
-                    }
-                    td.num { (count(p.windows)) }
-                    td.num { (count(p.scored_tokens)) }
-                }
-                other => {
-                    td.bad { @if matches!(other, Outcome::NotRun) { "not run" } @else { "failed" } }
-                    td.text colspan="9" { (reason(other)) }
-                }
-            }
-        }
-    }
-}
-
-/// Why there is no figure.
-fn reason(outcome: &Outcome) -> Markup {
-    html! {
-        @if let Outcome::Failed(why) = outcome { bdi { (one_line(why)) } } @else { "no figure" }
-    }
-}
-
-fn outcome(row: &ResultRow) -> Markup {
-    html! {
-        @match &row.outcome {
-            Outcome::Ok(f) => p { (in_words(f)) },
-            Outcome::Failed(why) => p.bad { "failed: " bdi { (one_line(why)) } },
-            Outcome::NotRun => p.bad { "not run" },
-        }
-        @for note in [&row.note, &row.ref_note] {
-            @if !note.is_empty() { p.soft { "Note: " bdi { (one_line(note)) } } }
-        }
-    }
-}
-
-fn in_words(f: &Figures) -> Markup {
-    html! {
-        "PPL " (ppl(f.ppl, f.ppl_err))
-        @if let Some(r) = &f.reference {
-            span.soft { " · reference " (ppl(r.ppl, r.err)) " from " bdi { (one_line(&r.engine)) } }
-        }
-    }
-}
-
-fn provenance(row: &ResultRow) -> Markup {
+fn figures_of(row: &ResultRow, f: &Figures) -> [Cell; 10] {
     let p = &row.provenance;
-    let lines = [
-        ("model", format!("{} {}", p.model, p.model_type)),
-        ("architecture", p.architecture.clone()),
-        ("corpus", p.corpus.clone()),
-        (
-            "geometry",
-            format!("context {}, {}", p.geometry.n_ctx, p.geometry.mode),
-        ),
-        ("windows", count(p.windows)),
-        ("scored tokens", count(p.scored_tokens)),
-        ("tokens of the corpus", count(p.tokens)),
-        ("BOS", p.bos.map_or_else(String::new, |b| b.to_string())),
-        (
-            "placement",
-            format!("{}: {}", p.placement, p.layer_placement),
-        ),
-        ("numerics", p.numerics.clone()),
-        ("engine", p.engine.clone()),
-        ("model SHA-256", p.model_sha256.clone()),
-        ("corpus SHA-256", p.corpus_sha256.clone()),
-        ("tokens SHA-256", p.tokens_sha256.clone()),
-    ];
-    html! {
-        details {
-            summary { "What was measured" }
-            dl {
-                @for (what, text) in lines.iter().filter(|(_, t)| !t.is_empty() && t != "-") {
-                    dt { (what) } dd { (name(text)) }
-                }
-            }
-        }
-    }
+    let count = |n: Option<usize>| Cell::of(n.map(|n| n.to_string()));
+    let r = f.reference.as_ref();
+    let bits = p.size.bits_per_weight.map(|b| format!("{b:.2} bits"));
+    let size = match p.size.quantization.as_str() {
+        "" => Cell::of(bits),
+        name => Cell::new(name).and(bits.unwrap_or_default()),
+    };
+    [
+        perplexity(f.ppl, f.ppl_err),
+        Cell::of(f.ppl_err_clustered.map(|e| format!("± {e:.5}"))),
+        Cell::of(f.bits_per_byte.map(|b| format!("{b:.5}"))),
+        size,
+        r.map_or_else(Cell::default, |r| perplexity(r.ppl, r.err)),
+        Cell::of(r.map(|r| signed(r.delta, 4))),
+        Cell::of(r.map(|r| signed(r.delta_pct, 3))),
+        Cell::of(r.and_then(|r| r.sigma).map(|s| signed(s, 2))),
+        count(p.windows),
+        count(p.scored_tokens),
+    ]
 }
 
-fn notes(base: bool) -> Markup {
+fn notes() -> Markup {
     html! {
         p.soft {
             "PPL = exp(mean NLL). Its error bar is llama-perplexity's. σ takes two figures as independent, "
-            "which runs over one text are not: a small σ is no proof of agreement."
-            @if base {
-                " The paired test compares the same tokens, window by window; its interval is Student's."
-            }
+            "which runs over one text are not: a small σ is no proof of agreement. The paired test compares "
+            "the same tokens, window by window; its interval is Student's."
         }
     }
 }
 
+/// The colour of a summary.
 fn class(diff: &Diff) -> &'static str {
-    if diff.passes() { "good" } else { "bad" }
-}
-
-fn count(n: Option<usize>) -> String {
-    optional(n.map(|n| n.to_string()))
-}
-
-fn optional(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "-".to_owned())
+    match (diff.passes(), diff.gate.is_empty()) {
+        (true, true) => "",
+        (true, false) => "good",
+        (false, _) => "bad",
+    }
 }

@@ -1,11 +1,12 @@
-//! The report as Markdown, for a comment on a pull request: verdicts first, then
-//! what has no figure, then everything else folded.
+//! The report as Markdown, for a comment on a pull request: what needs a look first,
+//! then verdicts, then everything else folded.
 
-use super::{Entry, Report, Section, divergence};
-use crate::compare::diff::{Diff, Verdict};
+use super::comparison::{self, common_remarks};
+use super::html::figures_grid;
+use super::names::Names;
+use super::{Comparison, Report, Section, divergence, sizes};
+use crate::compare::diff::DiffRow;
 use crate::render::markdown::{code, for_a_comment, text};
-use crate::render::{ppl, signed};
-use crate::results::{Outcome, ResultRow};
 
 /// Rows that are shown unfolded at most.
 const OPEN_ROWS: usize = 20;
@@ -13,103 +14,94 @@ const OPEN_ROWS: usize = 20;
 impl Report {
     /// The report as Markdown for a pull request.
     pub fn to_markdown(&self) -> String {
-        let mut out = "## Perplexity report\n".to_owned();
+        let mut out = format!("## {}\n\nPerplexity report", text(&self.title()));
+        for part in self.origin() {
+            out += &format!(" · {}", text(&part));
+        }
+        out.push('\n');
         if let Some(base) = &self.base {
             let path = base.paths().table.display().to_string();
             out += &format!("\nBase (A): {}\n", code(&path));
         }
+        out += &self.troubles_in_markdown();
         for section in &self.sections {
             out += &format!("\n### {}\n\n", code(&section.path()));
-            if let Some(diff) = &section.diff {
-                out += &comparison(diff);
+            for c in &section.comparisons {
+                out += &compared(section, c);
             }
-            out += &unmeasured(section);
-            let rows: Vec<_> = section.entries().map(|e| e.row).collect();
-            let figures = figures(&rows);
-            // Beside a comparison, figures are details.
-            let divergences = divergence::in_markdown(section);
-            let open = section.diff.is_none() && rows.len() <= OPEN_ROWS;
+            let figures = shared(&section.names) + &figures_grid(section).to_markdown();
             let summary = format!("Figures: {}", section.counts());
+            // Beside a comparison, figures are details.
+            let open = section.comparisons.is_empty() && section.order.len() <= OPEN_ROWS;
             out += &match open {
                 true => format!("{summary}\n\n{figures}\n"),
                 false => folded(&summary, &figures),
             };
+            let sizes = sizes::in_markdown(section);
+            if !sizes.is_empty() {
+                out += &format!("{sizes}\n");
+            }
+            let divergences = divergence::in_markdown(section);
             if !divergences.is_empty() {
                 out += &folded("KL divergence from the base model", &divergences);
             }
         }
         out += "\nPPL ± one standard error, as llama-perplexity computes it. σ takes both figures as \
                 independent; t is of the paired test, by window over identical tokens. p is adjusted for the \
-                number of rows.\n";
+                number of rows; detectable is the smallest Δ ln PPL that these windows show in four of five \
+                repetitions.\n";
         for_a_comment(out)
+    }
+
+    /// What a reviewer must look at.
+    fn troubles_in_markdown(&self) -> String {
+        let troubles = self.troubles();
+        if troubles.listed.is_empty() {
+            return String::new();
+        }
+        let mut out = "\nWhat needs a look:\n\n".to_owned();
+        for t in &troubles.listed {
+            let why = match t.why.as_str() {
+                "" => String::new(),
+                why => format!(": {}", text(why)),
+            };
+            out += &format!("- **{}** {}{why}\n", t.what, code(&t.name));
+        }
+        if troubles.others > 0 {
+            out += &format!("- and {} more, in the tables\n", troubles.others);
+        }
+        out
+    }
+}
+
+/// What the names of a list leave out.
+fn shared(names: &Names) -> String {
+    match names.shared() {
+        Some(shared) => format!("Runs are named by what differs in {}.\n\n", code(&shared)),
+        None => String::new(),
     }
 }
 
 /// The summary, what a reviewer must look at, and the rest folded.
-fn comparison(diff: &Diff) -> String {
-    let mut out = format!("**{}**\n\n", diff.summary());
-    let (mut open, mut rest) = (Vec::new(), Vec::new());
-    for row in &diff.rows {
-        let good = matches!(row.verdict, Verdict::Pass | Verdict::BelowNoiseFloor);
-        if good && diff.rows.len() > OPEN_ROWS {
-            rest.push(row);
-        } else {
-            open.push(row);
-        }
+fn compared(s: &Section, c: &Comparison) -> String {
+    let mut out = format!("{}: **{}**\n\n{}", c.title(), c.diff.summary(), shared(&c.names));
+    let common: Vec<String> = common_remarks(c).iter().map(|remark| text(remark)).collect();
+    if !common.is_empty() {
+        out += &format!("In all rows: {}.\n\n", common.join("; "));
     }
+    let rows = c.rows();
+    let needs_a_look = |row: &&DiffRow| row.urgency() < 3;
+    let (open, rest): (Vec<_>, Vec<_>) = match rows.len() > OPEN_ROWS {
+        true => rows.into_iter().partition(needs_a_look),
+        false => (rows, Vec::new()),
+    };
     if !open.is_empty() {
-        out += &Diff::markdown_table(open);
+        out += &comparison::grid(s, c, &open).to_markdown();
         out.push('\n');
     }
     if !rest.is_empty() {
-        let summary = format!("{} rows that pass or are below the noise floor", rest.len());
-        out += &folded(&summary, &Diff::markdown_table(rest));
-    }
-    out
-}
-
-/// Runs without figures, with the reason.
-fn unmeasured(section: &Section) -> String {
-    let mut out = String::new();
-    for Entry { row, .. } in section.entries() {
-        let what = match &row.outcome {
-            Outcome::Ok(_) => continue,
-            Outcome::Failed(why) => format!("failed: {}", text(why)),
-            Outcome::NotRun => "not run".to_owned(),
-        };
-        out += &format!("- {}: **{what}**\n", code(&row.key));
-    }
-    match out.is_empty() {
-        true => out,
-        false => format!("Without a figure:\n\n{out}\n"),
-    }
-}
-
-fn figures(rows: &[&ResultRow]) -> String {
-    let mut out = "| run | status | PPL | reference | Δ | Δ % | σ |\n\
-                   | --- | --- | ---: | ---: | ---: | ---: | ---: |\n"
-        .to_owned();
-    for row in rows {
-        let mut cells = [const { String::new() }; 5];
-        let status = match &row.outcome {
-            Outcome::Ok(f) => {
-                cells[0] = ppl(f.ppl, f.ppl_err);
-                if let Some(r) = &f.reference {
-                    cells[1] = ppl(r.ppl, r.err);
-                    cells[2] = signed(r.delta, 4);
-                    cells[3] = signed(r.delta_pct, 3);
-                    cells[4] = r.sigma.map_or_else(|| "-".to_owned(), |s| signed(s, 2));
-                }
-                "ok"
-            }
-            Outcome::Failed(_) => "failed",
-            Outcome::NotRun => "not run",
-        };
-        out += &format!(
-            "| {} | {status} | {} |\n",
-            code(&row.key),
-            cells.join(" | ")
-        );
+        let summary = format!("{} rows that need no look", rest.len());
+        out += &folded(&summary, &comparison::grid(s, c, &rest).to_markdown());
     }
     out
 }

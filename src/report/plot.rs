@@ -1,8 +1,8 @@
 //! Charts as data, and their SVG.
 //!
 //! A [`Figure`] is axes and marks: plain numbers, which tests can read. plotters
-//! turns it into SVG here and nowhere else. Text in a figure is ours (labels of
-//! axes, numbers), never a name from a file.
+//! turns it into SVG here and nowhere else. It escapes text; names from files stand
+//! in a figure shortened, on one line and without invisible characters.
 
 use std::io;
 use std::ops::Range;
@@ -13,12 +13,16 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::axis::Axis;
+use super::labels::{Anchor, Area, Beside};
 
 /// Why a figure could not be drawn.
 pub type PlotError = DrawingAreaErrorKind<io::Error>;
 
 /// Coordinates of the SVG to a CSS pixel: plotters rounds to whole ones.
 const UNIT: u32 = 10;
+
+/// Room above the marks, at their right and below them, in CSS pixels.
+const MARGIN: (u32, u32, u32) = (10, 14, 40);
 
 /// What a mark stands for. Its colour is written for light pages, and replaced
 /// by a custom property through [`Ink::css`].
@@ -35,10 +39,12 @@ pub enum Ink {
     Reference,
     /// A bound, or a mark outside of one.
     Broken,
+    /// What is behind all marks.
+    Page,
 }
 
 impl Ink {
-    const ALL: [(Ink, &'static str, RGBColor, &'static str); 6] = [
+    const ALL: [(Ink, &'static str, RGBColor, &'static str); 7] = [
         (Ink::Text, "text", RGBColor(0x3B, 0x42, 0x4A), "#b4bcc6"),
         (Ink::Grid, "grid", RGBColor(0xE2, 0xE5, 0xE9), "#2d333b"),
         (Ink::Run, "run", RGBColor(0x09, 0x55, 0xB3), "#6cb0ff"),
@@ -50,6 +56,7 @@ impl Ink {
             "#e0a43c",
         ),
         (Ink::Broken, "broken", RGBColor(0xC0, 0x1F, 0x2E), "#ff8080"),
+        (Ink::Page, "page", RGBColor(0xFF, 0xFF, 0xFF), "#0f1318"),
     ];
 
     fn color(self) -> RGBColor {
@@ -93,11 +100,17 @@ pub enum Mark {
         points: Vec<(f64, f64)>,
         ink: Ink,
     },
-    /// Text to the right of a point.
+    /// Dots with the page's colour within.
+    Rings {
+        points: Vec<(f64, f64)>,
+        ink: Ink,
+    },
+    /// Text beside a point.
     Label {
         at: (f64, f64),
         text: String,
         ink: Ink,
+        beside: Beside,
     },
 }
 
@@ -125,6 +138,34 @@ pub struct Drawing {
 type Plot<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
 
 impl Figure {
+    /// Where marks are drawn, in CSS pixels.
+    pub fn area(&self) -> Area {
+        Area {
+            left: f64::from(self.left()),
+            top: f64::from(MARGIN.0),
+            right: f64::from(self.size.0.saturating_sub(MARGIN.1 + self.right)),
+            bottom: f64::from(self.size.1.saturating_sub(MARGIN.2)),
+        }
+    }
+
+    /// Where a point is drawn, in CSS pixels.
+    pub fn place(&self, (x, y): (f64, f64)) -> (f64, f64) {
+        let part = |axis: &Axis, at: f64| {
+            let range = axis.range();
+            (at - range.start) / (range.end - range.start)
+        };
+        let area = self.area();
+        (
+            area.left + part(&self.x, x) * (area.right - area.left),
+            area.bottom - part(&self.y, y) * (area.bottom - area.top),
+        )
+    }
+
+    /// Room for what stands at the left of the marks.
+    fn left(&self) -> u32 {
+        26 + self.y.label_width()
+    }
+
     pub fn draw(&self) -> Result<Drawing, PlotError> {
         let (width, height) = (self.size.0 * UNIT, self.size.1 * UNIT);
         let mut svg = String::new();
@@ -141,10 +182,10 @@ impl Figure {
 
     fn draw_on(&self, root: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), PlotError> {
         let mut plot = ChartBuilder::on(root)
-            .margin_top(10 * UNIT)
-            .margin_right((14 + self.right) * UNIT)
-            .x_label_area_size(40 * UNIT)
-            .y_label_area_size((26 + self.y.label_width()) * UNIT)
+            .margin_top(MARGIN.0 * UNIT)
+            .margin_right((MARGIN.1 + self.right) * UNIT)
+            .x_label_area_size(MARGIN.2 * UNIT)
+            .y_label_area_size(self.left() * UNIT)
             .build_cartesian_2d(self.x.clone(), self.y.clone())?;
         plot.configure_mesh()
             .axis_style(stroke(Ink::Text, 1.0))
@@ -177,10 +218,32 @@ impl Figure {
                 let dot = |&at| Circle::new(at, radius, ink.color().filled());
                 plot.draw_series(points.iter().map(dot))?;
             }
-            Mark::Label { at, text, ink } => {
+            Mark::Rings { points, ink } => {
+                let radius = 26 * UNIT / 10;
+                let ring = |&at| {
+                    let inside = Circle::new((0, 0), radius, Ink::Page.color().filled());
+                    let rim = Circle::new((0, 0), radius, stroke(*ink, 1.2));
+                    EmptyElement::at(at) + inside + rim
+                };
+                plot.draw_series(points.iter().map(ring))?;
+            }
+            Mark::Label {
+                at,
+                text,
+                ink,
+                beside,
+            } => {
+                let end = match beside.anchor {
+                    Anchor::Start => HPos::Left,
+                    Anchor::Middle => HPos::Center,
+                    Anchor::End => HPos::Right,
+                };
                 let style = font().color(&ink.color());
-                let style = style.pos(Pos::new(HPos::Left, VPos::Center));
-                plot.draw_series([Text::new(text.clone(), *at, style)])?;
+                let style = style.pos(Pos::new(end, VPos::Center));
+                let units = |pixels: f64| (pixels * f64::from(UNIT)).round() as i32;
+                let offset = (units(beside.dx), units(beside.dy));
+                let text = Text::new(text.clone(), offset, style);
+                plot.draw_series([EmptyElement::at(*at) + text])?;
             }
         }
         Ok(())

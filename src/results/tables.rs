@@ -411,6 +411,13 @@ impl Tables {
         }
     }
 
+    /// When the latest of the runs that have timings began, RFC 3339.
+    pub fn last_started(&self) -> Option<&str> {
+        let measured = self.timing.iter();
+        let measured = measured.filter(|(key, _)| self.rows.contains_key(*key));
+        measured.map(|(_, t)| t.started_at.as_str()).max()
+    }
+
     /// All comparisons with a base, sorted by key.
     pub fn klds(&self) -> impl ExactSizeIterator<Item = &KldRow> {
         self.kld.values()
