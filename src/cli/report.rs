@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::gate::{GateArgs, notes};
+use super::gate::{GateArgs, PairArgs, notes};
 use super::{Failure, outputs};
-use crate::compare::NoiseFloor;
 use crate::render::markdown::too_long_note;
 use crate::report::Report;
 use crate::results::write_atomic;
@@ -33,6 +32,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
     #[command(flatten)]
+    pairs: PairArgs,
+    #[command(flatten)]
     gate: GateArgs,
 }
 
@@ -42,18 +43,20 @@ pub fn run(args: Args) -> Result<(), Failure> {
     }
     let experiment = args.gate.experiment()?;
     let gate = args.gate.gate(experiment.as_ref())?;
+    let mut among = args.pairs.pairing();
+    if among.is_by_key() {
+        among = experiment.and_then(|x| x.compare).unwrap_or_default();
+    }
     let judged = !gate.is_empty() || args.gate.has_noise();
-    if args.base.is_none() && judged {
+    if args.base.is_none() && among.is_by_key() && judged {
         return Err(Failure::usage(
-            "bounds need something to compare with: --base A.csv",
+            "bounds need something to compare with: --base A.csv, or --between, such as numerics=exact,q8",
         ));
     }
     let base = args.base.as_deref();
-    let noise = match base {
-        Some(base) => args.gate.noise(base)?,
-        None => NoiseFloor::Unknown("nothing to compare with".to_owned()),
-    };
-    let report = Report::load(&args.results, base, gate, &noise).map_err(Failure::usage)?;
+    // Without a base, floors are those of the tables themselves.
+    let noise = args.gate.noise(base.unwrap_or(&args.results[0]))?;
+    let report = Report::load(&args.results, base, &among, gate, &noise).map_err(Failure::usage)?;
     notes(report.notes().chain(noise.note()));
     if let Some(path) = &args.output {
         let page = report.to_html().map_err(Failure::failed)?;

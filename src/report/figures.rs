@@ -154,13 +154,21 @@ pub(super) fn against_references(s: &Section, table: usize) -> Result<Markup, Pl
 
 /// Δ against the error of each run that was compared with the base: by the paired
 /// test, and the others apart, whose errors are far larger.
-pub(super) fn against_base(s: &Section, diff: &Diff, table: usize) -> Result<Markup, PlotError> {
+pub(super) fn against_base(
+    s: &Section,
+    diff: &Diff,
+    id: &str,
+    title: &str,
+) -> Result<Markup, PlotError> {
     let bound = diff.gate.max_delta_pct;
     let collect = |effect: fn(&Difference) -> Option<(Interval, String)>| -> Vec<Effect> {
         let line = |row: &DiffRow| {
             let (value, label) = effect(row.difference.as_ref()?)?;
             Some(Effect {
-                name: s.number(&row.key)?.to_string(),
+                name: match (s.number(&row.a_key), s.number(&row.b_key)?) {
+                    (Some(a), b) if a != b => format!("{a}→{b}"),
+                    (_, b) => b.to_string(),
+                },
                 value,
                 label,
                 broken: row.verdict == Verdict::Fail,
@@ -189,8 +197,8 @@ pub(super) fn against_base(s: &Section, diff: &Diff, table: usize) -> Result<Mar
         Some((Interval::normal(d.delta_pct, se), format!("σ {sigma}")))
     });
     let figure = |kind: &str, effects: &[Effect], test| {
-        let id = format!("table-{table}-{kind}");
-        effects_figure(&id, effects, bound, "Δ against the base", test)
+        let id = format!("table-{id}-{kind}");
+        effects_figure(&id, effects, bound, &format!("Δ: {title}"), test)
     };
     Ok(html! {
         div.figures {

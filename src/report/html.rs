@@ -77,14 +77,31 @@ impl Report {
             });
         }
         let effects = figures::against_references(s, number)?;
-        let comparison = match &s.diff {
-            Some(diff) => comparison(s, diff, number)?,
+        let against_base = match &s.diff {
+            Some(diff) => comparison(
+                s,
+                diff,
+                &format!("{number}"),
+                "Against the base",
+                "B, this table, against A, the base. ",
+            )?,
+            None => html! {},
+        };
+        let among = match &s.among {
+            Some(diff) => comparison(
+                s,
+                diff,
+                &format!("{number}-among"),
+                "Runs against each other",
+                "",
+            )?,
             None => html! {},
         };
         Ok(html! {
             section aria-labelledby={ "table-" (number) } {
                 h2 id={ "table-" (number) } { (name(&s.path())) }
-                (comparison)
+                (against_base)
+                (among)
                 h3 { "Figures" }
                 (table(&format!("figures-{number}"), html! {
                     (s.counts()) ". PPL ± one standard error, tokens taken as independent; clustered: "
@@ -109,7 +126,13 @@ fn perplexity(value: f64, err: Option<f64>) -> Markup {
     cell(&ppl(value, None), &err)
 }
 
-fn comparison(s: &Section, diff: &Diff, number: usize) -> Result<Markup, PlotError> {
+fn comparison(
+    s: &Section,
+    diff: &Diff,
+    id: &str,
+    title: &str,
+    sides: &str,
+) -> Result<Markup, PlotError> {
     let rows = html! {
         thead {
             tr {
@@ -122,12 +145,12 @@ fn comparison(s: &Section, diff: &Diff, number: usize) -> Result<Markup, PlotErr
         }
         tbody { @for row in &diff.rows { (comparison_row(s, row)) } }
     };
-    let figures = figures::against_base(s, diff, number)?;
+    let figures = figures::against_base(s, diff, id, title)?;
     Ok(html! {
-        h3 { "Against the base" }
+        h3 { (title) }
         p class={ "verdict " (class(diff)) } { (diff.summary()) }
-        (table(&format!("comparison-{number}"), html! {
-            "B, this table, against A, the base. t: paired, from the sums of NLL of windows over identical "
+        (table(&format!("comparison-{id}"), html! {
+            (sides) "t: paired, from the sums of NLL of windows over identical "
             "tokens, with windows − 1 degrees of freedom. σ: unpaired, as if the runs were independent. "
             "p: two-sided, adjusted for the number of rows (Benjamini and Hochberg)."
         }, rows))
@@ -145,7 +168,7 @@ fn comparison_row(s: &Section, row: &DiffRow) -> Markup {
     let remarks = remarks(row);
     html! {
         tr {
-            td.num { (link(s.number(&row.key))) }
+            td.num { (link(s.number(&row.b_key))) }
             th scope="row" {
                 (name(&row.key))
                 @if !remarks.is_empty() { p.soft { bdi { (remarks) } } }

@@ -23,6 +23,9 @@ impl Report {
             if let Some(diff) = &section.diff {
                 out += &comparison(diff);
             }
+            if let Some(diff) = &section.among {
+                out += &format!("Runs against each other. {}", comparison(diff));
+            }
             out += &unmeasured(section);
             let rows: Vec<_> = section.entries().map(|e| e.row).collect();
             let figures = figures(&rows);

@@ -50,6 +50,8 @@ struct Section {
     tables: Tables,
     /// Against the base, which is A.
     diff: Option<Diff>,
+    /// Its own runs against each other.
+    among: Option<Diff>,
     /// Rows are numbered through all tables, from 1; this is the first one's.
     first: usize,
 }
@@ -72,13 +74,14 @@ struct Counts {
 
 impl Report {
     /// Reads tables and the files beside them, and compares each with `base`, whose
-    /// noise floors are given, too.
+    /// noise floors are given, too, and its runs with each other as `among` asks.
     ///
     /// # Errors
     /// As [`Tables::load`] for every table.
     pub fn load(
         results: &[PathBuf],
         base: Option<&Path>,
+        among: &Pairing,
         gate: Gate,
         noise: &NoiseFloor,
     ) -> Result<Self, ReportError> {
@@ -88,14 +91,27 @@ impl Report {
         for path in results {
             let tables = Tables::load_file(path)?;
             let base = base.as_ref();
-            let evidence = Evidence::Records;
-            let against =
-                |base| Diff::new(base, &tables, &Pairing::default(), evidence, gate, noise);
-            let diff = base.map(against).transpose().map_err(ReportError::Pairs)?;
+            let against = |a: &Tables, pairing: &Pairing, noise: &NoiseFloor| {
+                let diff = Diff::new(a, &tables, pairing, Evidence::Records, gate, noise);
+                diff.map_err(ReportError::Pairs)
+            };
+            let diff = base.map(|base| against(base, &Pairing::default(), noise));
+            let own = match among.is_by_key() {
+                true => None,
+                false => {
+                    // The floors are those of its own runs, unless one is given for all.
+                    let floors = match noise {
+                        NoiseFloor::Fixed(_) => noise.clone(),
+                        _ => NoiseFloor::beside(path).map_err(ResultsError::from)?,
+                    };
+                    Some(against(&tables, among, &floors)?)
+                }
+            };
             let rows = tables.rows().len();
             sections.push(Section {
+                diff: diff.transpose()?,
+                among: own,
                 tables,
-                diff,
                 first,
             });
             first += rows;
