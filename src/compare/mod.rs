@@ -9,10 +9,12 @@ pub mod diff;
 mod gate;
 mod noise_floor;
 mod paired;
+mod scatter;
 mod tokens;
 
 pub use attribution::{Attribution, Effect, Residual};
 pub use gate::{Gate, Measured};
 pub use noise_floor::{MaxDelta, NoiseFloor};
 pub use paired::{MovedWindow, Paired, moved_windows, paired};
+pub use scatter::{Differ, PRIOR_TOKEN_SD, Scatter, between_tables, within_table};
 pub use tokens::{MovedScore, MovedToken, TokenComparison};
