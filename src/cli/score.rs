@@ -317,7 +317,9 @@ fn placement(args: &Args) -> Result<PlacementRequest, Failure> {
 
 fn tokens(args: &Args, loaded: &LoadedModel) -> Result<Vec<u32>, Failure> {
     match (&args.tokens_file, &args.file) {
-        (Some(path), _) if path.as_os_str() == "-" => read_ids(Path::new("/dev/stdin")).map_err(Failure::usage),
+        (Some(path), _) if path.as_os_str() == "-" => {
+            read_ids(Path::new("/dev/stdin")).map_err(Failure::usage)
+        }
         (Some(path), _) => read_ids(path).map_err(Failure::usage),
         (None, Some(path)) => {
             let tokenizer = loaded.tokenizer().map_err(Failure::usage)?;
