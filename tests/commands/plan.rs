@@ -248,3 +248,52 @@ fn power_of_two_tables_is_what_diff_says() {
     ];
     assert!(project.pplx(&missing).bad(2).contains("none.csv"));
 }
+
+/// Pairs of models, and of a run's own numerics before others; windows come from
+/// records where the table of windows is gone.
+#[test]
+fn power_from_models_and_from_records() {
+    let project = power_project();
+    let model = Tiny::wide_llama().quantized(BlockType::Q8_0);
+    model.write(project.path("m/other.gguf")).unwrap();
+    let text = format!("{POWER}[[models]]\npath = \"m/other.gguf\"\n").replace("[32, 64]", "[32]");
+    project.write("experiments/x.toml", &text);
+    project.pplx(&["run", "experiments/x.toml"]).good();
+    let windows = project.lines("results/x.windows.csv");
+    let key =
+        |model: &str, numerics: &str| format!("{model}/t.txt/32/sw-s32-p17/cpu/{numerics}/w12");
+    let sd = |a: String, b: String| {
+        let of = |key: String| {
+            let those = windows.iter().filter(move |w| w["key"] == key);
+            those.map(|w| number(w, "nll_sum") / number(w, "scored"))
+        };
+        let moved: Vec<f64> = of(a).zip(of(b)).map(|(a, b)| b - a).collect();
+        assert_eq!(moved.len(), 12);
+        let mean = moved.iter().sum::<f64>() / 12.0;
+        (moved.iter().map(|d| (d - mean).powi(2)).sum::<f64>() / 11.0).sqrt()
+    };
+    for gone in [false, true] {
+        if gone {
+            std::fs::remove_file(project.path("results/x.windows.csv")).unwrap();
+        }
+        for numerics in ["exact", "q8"] {
+            let (_, found) = power(&project, &[], &key("wide", numerics));
+            let [by_numerics, by_model] = &found[..] else {
+                panic!("{found:?}");
+            };
+            let differ = |found: &Json| found["scatter_from"]["differ"].clone();
+            assert_eq!(
+                (differ(by_numerics), differ(by_model)),
+                ("numerics".into(), "model".into())
+            );
+            close(
+                &by_numerics["scatter_nats"],
+                sd(key("wide", "exact"), key("wide", "q8")),
+            );
+            close(
+                &by_model["scatter_nats"],
+                sd(key("wide", numerics), key("other", numerics)),
+            );
+        }
+    }
+}
