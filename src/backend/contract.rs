@@ -11,6 +11,7 @@ use super::interrupt::Interrupt;
 pub struct Hidden {
     /// `rows × width`, row-major.
     pub data: Vec<f32>,
+    /// Values in a row.
     pub width: usize,
     /// What layers hand to later layers beside the hidden state, as many values
     /// for each row; empty for most models.
@@ -26,6 +27,7 @@ pub struct Hidden {
 }
 
 impl Hidden {
+    /// How many rows there are.
     pub fn rows(&self) -> usize {
         self.lens.iter().sum()
     }
@@ -89,7 +91,9 @@ fn by_sequence<'a>(mut rows: &'a mut [f32], lens: &[usize], width: usize) -> Vec
 /// A target to score: the row whose logits predict it, and its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
+    /// Its row.
     pub row: usize,
+    /// The id that is scored.
     pub id: u32,
 }
 
@@ -111,8 +115,10 @@ pub struct TokenScore {
 
 /// A model on one device, taken apart at layer boundaries.
 pub trait LayerWindowModel: Send + Sync {
+    /// Layers of the whole model.
     fn n_layer(&self) -> usize;
 
+    /// Entries of the vocabulary.
     fn n_vocab(&self) -> usize;
 
     /// Width of the hidden state.
@@ -166,6 +172,7 @@ pub trait LayerWindowModel: Send + Sync {
 
 /// A contiguous range of layers on one device.
 pub trait LayerWindow {
+    /// The layers that it holds.
     fn range(&self) -> Range<usize>;
 
     /// Forgets all recurrent state. Called before every batch of corpus windows

@@ -11,8 +11,11 @@ use crate::gguf::BlockType;
 /// The stage whose output was not finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
+    /// Hidden states of embedded tokens.
     Embedding,
+    /// Hidden states after this layer.
     Layer(usize),
+    /// The output head.
     Logits,
 }
 
@@ -29,6 +32,7 @@ impl fmt::Display for Stage {
 /// Why a batch could not be evaluated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum BackendError {
     /// A value was NaN or infinite; `stage` is the first that produced one.
     #[error(

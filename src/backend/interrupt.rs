@@ -14,10 +14,12 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
+    /// Asks for an end.
     pub fn raise(&self) {
         self.raised.store(true, Ordering::Relaxed);
     }
 
+    /// Whether an end is asked for.
     pub fn is_raised(&self) -> bool {
         self.raised.load(Ordering::Relaxed)
     }

@@ -9,7 +9,9 @@ use super::memory::Share;
 /// A contiguous range of layers on one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerSpan {
+    /// Where they are computed.
     pub device: Device,
+    /// Which layers.
     pub layers: Range<usize>,
 }
 
@@ -22,6 +24,7 @@ impl fmt::Display for LayerSpan {
 
 /// Why spans are no partition of a model's layers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum PartitionError {
     #[error("no layer window holds the layers [{},{})", .0.start, .0.end)]
     Gap(Range<usize>),
@@ -112,10 +115,12 @@ impl Partition {
         }
     }
 
+    /// The spans, in the order of the layers.
     pub fn spans(&self) -> &[LayerSpan] {
         &self.spans
     }
 
+    /// Layers in all.
     pub fn n_layer(&self) -> usize {
         self.spans.last().map_or(0, |s| s.layers.end)
     }

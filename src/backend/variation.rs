@@ -3,6 +3,7 @@
 /// The order in which the terms of a product are summed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SumOrder {
+    /// From the first term to the last.
     #[default]
     Ascending,
     /// From the last term to the first.
@@ -12,6 +13,7 @@ pub enum SumOrder {
 /// How values are stored between two operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Storage {
+    /// As it is computed.
     #[default]
     F32,
     /// Rounded to the nearest f16, ties to even; products and sums stay in f32.

@@ -92,6 +92,8 @@ impl GridReader {
                 windows,
                 tokens,
                 model: String::new(),
+                numerics: String::new(),
+                placement: String::new(),
                 engine: String::new(),
             },
         })

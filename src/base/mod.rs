@@ -26,6 +26,10 @@ pub struct BaseInfo {
     pub tokens: Vec<u32>,
     /// The model it was made with, where the file says.
     pub model: String,
+    /// The arithmetic, where the file says.
+    pub numerics: String,
+    /// Where the model's layers ran, where the file says.
+    pub placement: String,
     /// Who made it, where the file says.
     pub engine: String,
 }

@@ -4,7 +4,7 @@
 //! | bytes | |
 //! | --- | --- |
 //! | 8 | `pplxbase` |
-//! | 4 each | version (1), length H of the header |
+//! | 4 each | version (2; 1 has no numerics and no placement), length H of the header |
 //! | H | the header, JSON: `Header` |
 //! | 8 | f64: ln of the step, the least probability that is stored for sure |
 //! | 4·tokens | token ids |
@@ -24,7 +24,9 @@ use super::{BaseInfo, Bos, Source, Target, error, u32s};
 use crate::eval::{BaseSink, Geometry, Mode, StoredBase, StoredError, StoredRow, TopRow, Window};
 
 pub const MAGIC: &[u8] = b"pplxbase";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The first version; it is read as well.
+const FIRST: u32 = 1;
 /// Far above any header, far below any memory.
 const LONGEST_HEADER: u32 = 1 << 20;
 const DIGEST: u64 = 32;
@@ -42,6 +44,10 @@ struct Header {
     windows: usize,
     tokens: usize,
     model: String,
+    #[serde(default)]
+    numerics: String,
+    #[serde(default)]
+    placement: String,
     engine: String,
 }
 
@@ -70,8 +76,8 @@ impl TopReader {
             return Err(error(path, "does not begin with pplxbase"));
         }
         let version = source.take_u32("the version")?;
-        if version != VERSION {
-            let problem = format!("is of version {version}; this pplx reads {VERSION}");
+        if !(FIRST..=VERSION).contains(&version) {
+            let problem = format!("is of version {version}; this pplx reads {FIRST} to {VERSION}");
             return Err(error(path, problem));
         }
         let len = source.take_u32("the header's length")?;
@@ -119,6 +125,8 @@ impl TopReader {
                 windows: header.windows,
                 tokens: u32s(&ids),
                 model: header.model,
+                numerics: header.numerics,
+                placement: header.placement,
                 engine: header.engine,
             },
             next_window: 0,
@@ -275,6 +283,8 @@ impl TopWriter {
             windows: info.windows,
             tokens: info.tokens.len(),
             model: info.model.clone(),
+            numerics: info.numerics.clone(),
+            placement: info.placement.clone(),
             engine: info.engine.clone(),
         };
         let json = serde_json::to_vec(&header)

@@ -12,7 +12,7 @@ use crate::base::llama_cpp::GridWriter;
 use crate::base::top::TopWriter;
 use crate::base::{BaseFile, BaseInfo};
 use crate::eval::{BaseSink, Geometry, Limits, TokenKld, WindowPlan};
-use crate::plan::Placement;
+use crate::plan::{Numerics, Placement};
 use crate::render;
 use crate::results::{KldFigures, NoKldFigures};
 use crate::run::{
@@ -90,6 +90,15 @@ pub struct Args {
     )]
     entries: u32,
 
+    /// The arithmetic of the model, or of the base that is saved.
+    #[arg(long, value_parser = values::numerics(), default_value_t = Numerics::Exact)]
+    numerics: Numerics,
+
+    /// The arithmetic of a base that is evaluated alongside [default: exact]; a stored
+    /// one has its own.
+    #[arg(long, value_parser = values::numerics(), conflicts_with = "save_base")]
+    base_numerics: Option<Numerics>,
+
     /// Take control tokens that are written out in the corpus as tokens.
     #[arg(long)]
     parse_special: bool,
@@ -130,12 +139,14 @@ struct Input {
 }
 
 impl Input {
-    fn open(path: &Path, text: &Text, args: &Args) -> Result<Self, Failure> {
+    fn open(path: &Path, numerics: Numerics, text: &Text, args: &Args) -> Result<Self, Failure> {
         let options = tokenizer::Options {
             parse_special: args.parse_special,
             ..tokenizer::Options::default()
         };
-        let loaded = LoadedModel::open(path, &options, args.threads).map_err(Failure::usage)?;
+        let loaded = LoadedModel::open(path, &options, args.threads)
+            .and_then(|loaded| loaded.with_numerics(numerics))
+            .map_err(Failure::usage)?;
         let tokenizer = loaded.tokenizer().map_err(Failure::usage)?;
         let tokens = text.tokenize(tokenizer)?.ids;
         let bos = match (tokenizer.add_bos(), tokenizer.bos()) {
@@ -161,7 +172,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         outputs::check(path)?;
     }
     let text = Text::open(&args.corpus)?;
-    let model = Input::open(&args.model, &text, &args)?;
+    let model = Input::open(&args.model, args.numerics, &text, &args)?;
     let settings = Settings {
         geometry: Geometry::llama_cpp(args.ctx),
         limits: Limits {
@@ -198,6 +209,8 @@ fn save(path: &Path, args: &Args, model: &Input, settings: Settings) -> Result<S
         windows: windows.len(),
         tokens: model.tokens[..end].to_vec(),
         model: file_name(&args.model),
+        numerics: args.numerics.to_string(),
+        placement: Placement::CPU.to_string(),
         engine: engine(None),
     };
     let control = args.control.control()?;
@@ -241,7 +254,13 @@ fn compare(
 ) -> Result<String, Failure> {
     if BaseFile::is_one(path).map_err(Failure::usage)? {
         let mut base = BaseFile::open(path).map_err(Failure::usage)?;
+        if args.base_numerics.is_some() {
+            let problem = "a stored base has the numerics that it was made with; leave \
+                           --base-numerics out";
+            return Err(of_base(path, problem));
+        }
         let note = base.note();
+        let side = Side::stored(path, base.info());
         let checked = check_stored(base.info(), &model.tokens, &settings);
         let settings = Settings {
             limits: Limits {
@@ -252,7 +271,7 @@ fn compare(
         };
         let comparing = Comparing {
             control: args.control.control()?,
-            path,
+            base: side,
             args,
             model,
             settings,
@@ -261,12 +280,13 @@ fn compare(
             comparing.measure(subject, BaseInput::Stored(base.rows()), observe)
         });
     }
-    let base = Input::open(path, text, args)?;
+    let base_numerics = args.base_numerics.unwrap_or(Numerics::Exact);
+    let base = Input::open(path, base_numerics, text, args)?;
     check_same_text((&base.tokens, base.bos), (&model.tokens, model.bos))
         .map_err(|e| of_base(path, e))?;
     let comparing = Comparing {
         control: args.control.control()?,
-        path,
+        base: Side::evaluated(path, base_numerics),
         args,
         model,
         settings,
@@ -283,10 +303,60 @@ fn of_base(path: &Path, e: impl std::fmt::Display) -> Failure {
     Failure::usage(format!("{}: {e}", path.display()))
 }
 
+/// What is said of a model or a base.
+struct Side {
+    path: String,
+    /// Those of a stored base are empty where its file does not say.
+    numerics: String,
+    placement: String,
+    /// A stored base's.
+    model: String,
+    engine: String,
+}
+
+impl Side {
+    fn evaluated(path: &Path, numerics: Numerics) -> Self {
+        Self {
+            path: path.display().to_string(),
+            numerics: numerics.to_string(),
+            placement: Placement::CPU.to_string(),
+            model: String::new(),
+            engine: String::new(),
+        }
+    }
+
+    fn stored(path: &Path, info: &BaseInfo) -> Self {
+        Self {
+            path: path.display().to_string(),
+            numerics: info.numerics.clone(),
+            placement: info.placement.clone(),
+            model: info.model.clone(),
+            engine: info.engine.clone(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let said = |what: &str, value: &str| match value {
+            "" => format!("{what} not recorded"),
+            value => format!("{what} {value}"),
+        };
+        let stored = match (self.model.as_str(), self.engine.as_str()) {
+            ("", "") => String::new(),
+            (model, engine) => format!(", of {model} by {engine}"),
+        };
+        let (numerics, placement) = (&self.numerics, &self.placement);
+        format!(
+            "{}, {}, {}{stored}",
+            self.path,
+            said("numerics", numerics),
+            said("placement", placement)
+        )
+    }
+}
+
 /// A model that is compared with a base.
 struct Comparing<'a> {
-    /// Of the base.
-    path: &'a Path,
+    base: Side,
     args: &'a Args,
     model: &'a Input,
     settings: Settings,
@@ -325,8 +395,16 @@ impl Comparing<'_> {
         if args.json {
             let mut value = render::kld::json(&figures, note);
             value["engine"] = engine(None).into();
+            let known = |text: &String| (!text.is_empty()).then(|| text.clone());
+            let base = &self.base;
             value["model"] = args.model.display().to_string().into();
-            value["base"] = self.path.display().to_string().into();
+            value["numerics"] = args.numerics.name().into();
+            value["placement"] = Placement::CPU.to_string().into();
+            value["base"] = base.path.clone().into();
+            value["base_numerics"] = known(&base.numerics).into();
+            value["base_placement"] = known(&base.placement).into();
+            value["base_model"] = known(&base.model).into();
+            value["base_engine"] = known(&base.engine).into();
             value["n_ctx"] = args.ctx.into();
             value["windows"] = m.windows.len().into();
             return Ok(format!("{value:#}\n"));
@@ -334,8 +412,8 @@ impl Comparing<'_> {
         Ok(format!(
             "model     {}\nbase      {}\ncorpus    {}, {} tokens\ngeometry  context {}, {}\nscored    {} \
              tokens in {} windows\n\n{}",
-            args.model.display(),
-            self.path.display(),
+            Side::evaluated(&args.model, args.numerics).text(),
+            self.base.text(),
             args.corpus.display(),
             model.tokens.len(),
             args.ctx,

@@ -23,6 +23,7 @@ mod kld;
 mod noise;
 mod outputs;
 mod plan;
+mod power;
 mod progress;
 mod report;
 mod run;

@@ -9,6 +9,7 @@ use indicatif::{HumanBytes, HumanCount};
 use serde_json::{Value, json};
 
 use super::Failure;
+use super::power::{self, PowerArgs, RunPower};
 use crate::corpus::{DEFAULT_CHUNK, tokenize_file};
 use crate::experiment::Experiment;
 use crate::fetch::masked_source;
@@ -30,6 +31,9 @@ pub struct Args {
     /// scored tokens.
     #[arg(long)]
     count_tokens: bool,
+    #[command(flatten)]
+    power: PowerArgs,
+
     /// How to print the plan.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -56,9 +60,11 @@ pub fn run(args: Args) -> Result<(), Failure> {
     };
     let rows: Vec<(&RunSpec, Estimate)> =
         plan.runs.iter().map(|run| (run, estimate(run))).collect();
+    let powers = power::powers(&args.power, &plan, &rows)?;
+    let powers = powers.as_deref();
     let out = match args.format {
-        Format::Text => text(&plan, &rows, pace),
-        Format::Json => json(&plan, &rows, pace)?,
+        Format::Text => text(&plan, &rows, powers, pace),
+        Format::Json => json(&plan, &rows, powers, pace)?,
     };
     let printed = match args.format {
         Format::Text => say::text(&out),
@@ -92,7 +98,12 @@ fn token_counts(plan: &Plan) -> Result<HashMap<(String, String), usize>, Failure
     Ok(counts)
 }
 
-fn text(plan: &Plan, rows: &[(&RunSpec, Estimate)], pace: Pace) -> String {
+fn text(
+    plan: &Plan,
+    rows: &[(&RunSpec, Estimate)],
+    powers: Option<&[RunPower]>,
+    pace: Pace,
+) -> String {
     let mut out = plan.name.clone();
     if !plan.description.is_empty() {
         out += &format!(": {}", plan.description);
@@ -127,6 +138,14 @@ fn text(plan: &Plan, rows: &[(&RunSpec, Estimate)], pace: Pace) -> String {
         table.push(cells);
     }
     out += &align(&table, &[1, 2, 3, 4, 5, 6]);
+    let bases = bases(rows);
+    if bases.len() > 1 {
+        out += "\nKL divergences, whose bases are evaluated beside the runs (counted above):\n";
+        out += &align(&bases, &[2, 3]);
+    }
+    if let Some(powers) = powers {
+        out += &power_text(plan, rows, powers);
+    }
 
     let plural = if plan.runs.len() == 1 { "" } else { "s" };
     out += &format!("\n{} run{plural}", plan.runs.len());
@@ -149,6 +168,25 @@ fn text(plan: &Plan, rows: &[(&RunSpec, Estimate)], pace: Pace) -> String {
         Isa::detect().name()
     );
     for note in &plan.notes {
+        out += &format!("note: {note}\n");
+    }
+    out
+}
+
+/// What each run can show.
+fn power_text(plan: &Plan, rows: &[(&RunSpec, Estimate)], powers: &[RunPower]) -> String {
+    let (table, notes) = power::table(rows, powers);
+    let mut out = "\nPower: the smallest change that the windows show at 5 % in four of five \
+                   repetitions"
+        .to_owned();
+    let gate = &plan.gate;
+    out += match gate.has_size() {
+        false => " ([gate] has no bound on it)\n",
+        true => ",\nand the windows that a change of zero needs to pass the gate as often\n",
+    };
+    let right: Vec<usize> = (1..table[0].len() - 1).collect();
+    out += &align(&table, &right);
+    for note in notes {
         out += &format!("note: {note}\n");
     }
     out
@@ -224,13 +262,32 @@ fn row(run: &RunSpec, estimate: &Estimate) -> Vec<String> {
             format!("{about}{}", HumanCount(*scored as u64)),
         ),
     };
-    let memory = estimate
-        .memory_bytes
-        .map_or("?".to_owned(), |b| format!("~{}", HumanBytes(b)));
-    let time = estimate
-        .seconds
-        .map_or("?".to_owned(), |s| format!("~{}", duration(s)));
+    let (memory, time) = (memory(estimate.memory_bytes), time(estimate.seconds));
     vec![run.key.clone(), windows, scored, memory, time]
+}
+
+fn memory(bytes: Option<u64>) -> String {
+    bytes.map_or("?".to_owned(), |b| format!("~{}", HumanBytes(b)))
+}
+
+fn time(seconds: Option<f64>) -> String {
+    seconds.map_or("?".to_owned(), |s| format!("~{}", duration(s)))
+}
+
+/// The base of each run that has one, with its share of the cost, below a heading.
+fn bases(rows: &[(&RunSpec, Estimate)]) -> Vec<Vec<String>> {
+    let mut table = vec![
+        ["run", "base", "memory", "time"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for (run, estimate) in rows {
+        if let (Some(base), Some(cost)) = (&run.base, estimate.base) {
+            let (memory, time) = (memory(cost.memory_bytes), time(cost.seconds));
+            table.push(vec![run.key.clone(), base.key.clone(), memory, time]);
+        }
+    }
+    table
 }
 
 fn duration(seconds: f64) -> String {
@@ -272,8 +329,16 @@ fn align(rows: &[Vec<String>], right: &[usize]) -> String {
     out
 }
 
-fn json(plan: &Plan, rows: &[(&RunSpec, Estimate)], pace: Pace) -> Result<String, Failure> {
-    let runs: Vec<Value> = rows.iter().map(|(run, e)| run_json(run, e)).collect();
+fn json(
+    plan: &Plan,
+    rows: &[(&RunSpec, Estimate)],
+    powers: Option<&[RunPower]>,
+    pace: Pace,
+) -> Result<String, Failure> {
+    let mut runs: Vec<Value> = rows.iter().map(|(run, e)| run_json(run, e)).collect();
+    for (run, power) in runs.iter_mut().zip(powers.unwrap_or_default()) {
+        run["power"] = power::json(power);
+    }
     let reference_files: Vec<String> = plan.reference_files.iter().map(|p| path_text(p)).collect();
     let value = json!({
         "name": plan.name,
@@ -331,6 +396,7 @@ fn run_json(run: &RunSpec, estimate: &Estimate) -> Value {
         "placement": run.placement.to_string(),
         "numerics": run.numerics.name(),
         "limits": run.limits,
+        "base": base_json(run, estimate),
         "tokens": tokens,
         "tokens_exact": exact,
         "windows": work.map(|w| w.windows),
@@ -340,4 +406,19 @@ fn run_json(run: &RunSpec, estimate: &Estimate) -> Value {
         "checkpoint_bytes_estimate": estimate.checkpoint_bytes,
         "seconds_estimate": estimate.seconds,
     })
+}
+
+/// What the run is compared with, and what of the estimates is its; null without one.
+fn base_json(run: &RunSpec, estimate: &Estimate) -> Option<Value> {
+    let (base, cost) = (run.base.as_ref()?, estimate.base?);
+    Some(json!({
+        "key": base.key,
+        "model": base.model.name,
+        "placement": base.placement.to_string(),
+        "numerics": base.numerics.name(),
+        "memory_bytes_estimate": cost.memory_bytes,
+        "device_memory_bytes": cost.device_bytes,
+        "checkpoint_bytes_estimate": cost.checkpoint_bytes,
+        "seconds_estimate": cost.seconds,
+    }))
 }

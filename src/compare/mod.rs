@@ -10,6 +10,7 @@ pub mod diff;
 mod gate;
 mod noise_floor;
 mod paired;
+mod scatter;
 mod tokens;
 
 pub use attribution::{Attribution, Effect, Residual};
@@ -17,4 +18,5 @@ pub use axis::{Axis, Between, KeyPair, Pair, Pairing};
 pub use gate::{Gate, Judge, Judgement, Measured};
 pub use noise_floor::{MaxDelta, NoiseFloor};
 pub use paired::{MovedWindow, Paired, moved_windows, paired};
+pub use scatter::{Differ, PRIOR_TOKEN_SD, Scatter, between_tables, within_table};
 pub use tokens::{MovedScore, MovedToken, TokenComparison};

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use super::error::CheckpointError;
 use crate::backend::Hidden;
 
+/// Bytes in a MiB.
 pub const MIB: u64 = 1 << 20;
 
 /// Where hidden states are kept between passes.

@@ -7,6 +7,7 @@ use crate::backend::{BackendError, Device, LayerSpan, Stage};
 
 /// Why a run ended without a figure.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum EvalError {
     #[error(
         "{stage} yields a value that is not finite (NaN or infinite), first in window {window} at position \
@@ -101,6 +102,7 @@ fn in_pass(pass: usize, passes: usize) -> String {
 
 /// Why devices and a partition do not go together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum DeviceError {
     #[error("there is no model on the device of the layer window {0}")]
     Missing(LayerSpan),
@@ -114,6 +116,7 @@ pub enum DeviceError {
 
 /// Why hidden states cannot be kept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum CheckpointError {
     #[error(
         "the hidden states at a cut need {need} MiB on disk beyond the memory they may take, but {} \
@@ -133,6 +136,7 @@ pub enum CheckpointError {
 /// A stored base that cannot be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {problem}", path.display())]
+#[allow(missing_docs, reason = "each message says it")]
 pub struct StoredError {
     pub path: PathBuf,
     pub problem: String,

@@ -16,7 +16,9 @@ pub enum Mode {
     /// Windows of `n_ctx` tokens, `stride` apart; targets before
     /// `unscored_prefix` are context only.
     SlidingWindow {
+        /// Tokens from window to window.
         stride: usize,
+        /// Position of the first scored target in a window.
         unscored_prefix: usize,
     },
     /// Adjoining blocks of `n_ctx` tokens in which every token but the first is
@@ -26,7 +28,10 @@ pub enum Mode {
     /// `stride` targets of each scored. It differs from a sliding window in two
     /// ways that move the number: a last window that would end exactly at the
     /// corpus's end is left out, and BOS never replaces the first token.
-    LlamaCppStrided { stride: usize },
+    LlamaCppStrided {
+        /// Tokens from window to window.
+        stride: usize,
+    },
 }
 
 impl Mode {
@@ -110,6 +115,7 @@ impl fmt::Display for Mode {
 pub struct Geometry {
     /// Tokens of a (whole) window.
     pub n_ctx: usize,
+    /// How windows are laid.
     pub mode: Mode,
 }
 
@@ -150,6 +156,7 @@ impl Geometry {
         }
     }
 
+    /// Blocks of `n_ctx` tokens in which every token but the first is scored.
     pub fn teacher_forced(n_ctx: usize) -> Self {
         Self {
             n_ctx,
@@ -186,12 +193,15 @@ impl Window {
 /// What bounds a run besides the corpus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Limits {
+    /// At most so many windows.
     pub windows: Option<usize>,
+    /// The corpus is cut to so many tokens.
     pub max_tokens: Option<usize>,
 }
 
 /// Why a geometry cannot be laid over a corpus.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum GeometryError {
     #[error("context {0} is too short: at least 2 tokens are needed to score one")]
     ContextTooShort(usize),

@@ -45,6 +45,7 @@ impl<'a> Layered<'a> {
         }
     }
 
+    /// Which device computes which layers.
     pub fn partition(&self) -> &Partition {
         &self.partition
     }

@@ -11,6 +11,7 @@ pub struct Sequence<'a> {
     /// Ids to score: `targets[i]` is the token at position `first_target + i`,
     /// predicted by the row before it.
     pub targets: &'a [u32],
+    /// Position of the first token that is scored.
     pub first_target: usize,
     /// The run's context length, the same for all sequences of a run.
     pub n_ctx: usize,
@@ -22,6 +23,7 @@ pub struct Sequence<'a> {
 /// whole window need never exist; models that do produce logits come in through
 /// [`FromLogits`].
 pub trait PerplexityModel {
+    /// Entries of the vocabulary.
     fn n_vocab(&self) -> usize;
 
     /// Scores every target of every sequence by `p(target | tokens before it)`.
@@ -49,6 +51,7 @@ pub trait PerplexityModel {
 
 /// A model that hands out logits.
 pub trait LogitsModel {
+    /// Entries of the vocabulary.
     fn n_vocab(&self) -> usize;
 
     /// Whether [`Self::forward`] returns a row for every position, or for the

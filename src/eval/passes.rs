@@ -11,6 +11,7 @@ use crate::backend::{BackendError, Interrupt, TokenScore};
 /// The scored targets of one window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WindowScore {
+    /// Which window.
     pub window: Window,
     /// Scores of the targets at `window.first_target..window.len`.
     pub tokens: Vec<TokenScore>,
@@ -22,6 +23,7 @@ impl WindowScore {
         self.tokens.iter().map(|t| t.nll)
     }
 
+    /// Sum of the NLLs of its targets, in nats.
     pub fn nll_sum(&self) -> f64 {
         self.nll().sum()
     }
@@ -55,6 +57,7 @@ impl Feed {
 pub struct Progress<'a> {
     /// From 0.
     pub pass: usize,
+    /// How many passes there are.
     pub passes: usize,
     /// Windows that this pass has evaluated.
     pub done: usize,
@@ -117,9 +120,11 @@ pub struct Job<'a> {
     pub tokens: &'a [u32],
     /// Its windows.
     pub plan: &'a WindowPlan,
+    /// How windows are handed out.
     pub feed: Feed,
     /// Looked at before each batch at least.
     pub interrupt: &'a Interrupt,
+    /// Where hidden states are kept between passes.
     pub checkpoints: &'a CheckpointOptions,
 }
 

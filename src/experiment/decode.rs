@@ -34,6 +34,21 @@ impl<'a> Table<'a> {
     }
 }
 
+/// The value of an optional key.
+pub fn optional<'a, T>(
+    d: &mut Decoder<'a>,
+    table: &Table<'a>,
+    key: &str,
+    decode: impl FnOnce(&mut Decoder<'a>, &Node<'a>) -> Option<T>,
+) -> Option<T> {
+    table.get(key).and_then(|node| decode(d, &node))
+}
+
+/// Whether the value is a table.
+pub fn is_table(node: &Node<'_>) -> bool {
+    matches!(node.value, Value::Dict(..))
+}
+
 /// Decodes and collects. Each method answers `None` after it has reported why.
 pub struct Decoder<'a> {
     layers: &'a Layers,

@@ -5,6 +5,7 @@
 
 #![warn(missing_docs)]
 
+mod axes;
 mod decode;
 mod diagnostics;
 mod layers;
@@ -14,6 +15,7 @@ mod schema;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use glob::Pattern;
@@ -54,8 +56,52 @@ pub struct Experiment {
     pub compare: Option<Pairing>,
     /// What `[noise]` asks for.
     pub noise: Noise,
-    /// What `[kld]` compares runs with: a model's name, or a run's key.
-    pub kld_base: Option<Located<String>>,
+    /// What `[kld]` compares runs with.
+    pub kld_base: Option<Located<KldBase>>,
+}
+
+/// What runs are compared with.
+#[derive(Clone, Debug, PartialEq)]
+pub enum KldBase {
+    /// A model, by its name, or a run, by its key.
+    Named(String),
+    /// The same run with other values of some axes.
+    Same(Replacement),
+}
+
+/// Values of axes in place of a run's own; at least one. The others stay.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Replacement {
+    /// A model's name.
+    pub model: Option<Located<String>>,
+    /// Where the layers run.
+    pub placement: Option<Located<PlacementRequest>>,
+    /// The arithmetic.
+    pub numerics: Option<Located<Numerics>>,
+}
+
+/// As it is written, but for placements that are tables.
+impl fmt::Display for KldBase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = match self {
+            KldBase::Named(name) => return write!(f, "'{name}'"),
+            KldBase::Same(of) => of,
+        };
+        let axis = |key, value: Option<String>| value.map(|v| format!("{key} = \"{v}\""));
+        let axes = [
+            axis("model", of.model.as_ref().map(|m| m.value.clone())),
+            axis(
+                "placement",
+                of.placement.as_ref().map(|p| p.value.to_string()),
+            ),
+            axis(
+                "numerics",
+                of.numerics.as_ref().map(|n| n.value.to_string()),
+            ),
+        ];
+        let axes: Vec<String> = axes.into_iter().flatten().collect();
+        write!(f, "{{ {} }}", axes.join(", "))
+    }
 }
 
 /// What `pplx noise` makes of the experiment.

@@ -5,14 +5,13 @@ use std::path::Path;
 use figment::value::Value;
 use glob::Pattern;
 
-use super::decode::{Decoder, Node, Table};
+use super::axes::{kld_base, numerics, placement};
+use super::decode::{Decoder, Node, Table, is_table, optional};
 use super::diagnostics::{Diagnostics, Located, suggest};
 use super::layers::{Layers, TOP_KEYS};
 use super::{
-    Context, CorpusEntry, Exclude, Experiment, ModeSpec, ModelEntry, ModelFiles, Noise, Numerics,
-    PlacementError, PlacementParts, PlacementRequest, Sweep,
+    Context, CorpusEntry, Exclude, Experiment, ModeSpec, ModelEntry, ModelFiles, Noise, Sweep,
 };
-use crate::backend::{self, Device, Placement};
 use crate::compare::{Axis, Between, Gate, Judge, KeyPair, MaxDelta, Pairing};
 use crate::eval::Limits;
 use crate::fetch::parse_source;
@@ -74,16 +73,6 @@ pub(super) fn decode(path: &Path, layers: &Layers) -> Result<Experiment, Diagnos
         kld_base: kld_base(&mut d, &top),
     };
     d.finish(experiment)
-}
-
-/// The value of an optional key.
-fn optional<'a, T>(
-    d: &mut Decoder<'a>,
-    table: &Table<'a>,
-    key: &str,
-    decode: impl FnOnce(&mut Decoder<'a>, &Node<'a>) -> Option<T>,
-) -> Option<T> {
-    table.get(key).and_then(|node| decode(d, &node))
 }
 
 /// The elements of an optional list that decode.
@@ -199,10 +188,6 @@ fn context<'a>(d: &mut Decoder<'a>, node: &Node<'a>) -> Option<Context> {
     })
 }
 
-fn is_table(node: &Node<'_>) -> bool {
-    matches!(node.value, Value::Dict(..))
-}
-
 fn mode<'a>(d: &mut Decoder<'a>, node: &Node<'a>) -> Option<ModeSpec> {
     if !is_table(node) {
         let name = d.string(node)?;
@@ -272,86 +257,6 @@ fn named_mode(
             None
         }
     }
-}
-
-fn placement<'a>(d: &mut Decoder<'a>, node: &Node<'a>) -> Option<PlacementRequest> {
-    if !is_table(node) {
-        return match d.string(node)?.as_str() {
-            "auto" => Some(PlacementRequest::Auto),
-            other => {
-                let found = backend::by_name(other).map(Placement::Whole);
-                if found.is_none() {
-                    let names = backend::devices().map(|device| device.name());
-                    let words = ["auto"].into_iter().chain(names);
-                    let hint = suggest(other, words.chain(["{ gpu_layers = N }"]));
-                    d.error(node, format!("unknown placement '{other}'{hint}"));
-                }
-                found.map(PlacementRequest::Fixed)
-            }
-        };
-    }
-    let keys = [
-        "device",
-        "gpu_layers",
-        "first_layer",
-        "layers_per_window",
-        "cycle",
-    ];
-    let table = d.table(node, "a placement", &keys)?;
-    let parts = PlacementParts {
-        device: optional(d, &table, "device", device),
-        gpu_layers: optional(d, &table, "gpu_layers", |d, n| d.count(n, 1)),
-        first_layer: optional(d, &table, "first_layer", |d, n| d.count(n, 0)),
-        layers_per_window: optional(d, &table, "layers_per_window", |d, n| d.count(n, 1)),
-        cycle: optional(d, &table, "cycle", |d, n| d.bool(n)).unwrap_or(false),
-    };
-    let unread = [
-        ("device", parts.device.is_none()),
-        ("gpu_layers", parts.gpu_layers.is_none()),
-        ("first_layer", parts.first_layer.is_none()),
-        ("layers_per_window", parts.layers_per_window.is_none()),
-    ];
-    if unread
-        .iter()
-        .any(|(key, none)| *none && table.get(key).is_some())
-    {
-        return None; // Reported already; do not report it as missing too.
-    }
-    if table.is_empty() {
-        d.error(
-            node,
-            "an empty placement: write \"auto\", \"cpu\" or { gpu_layers = N }",
-        );
-        return None;
-    }
-    match parts.placement() {
-        Ok(placement) => Some(placement),
-        Err(PlacementError { key, why }) => {
-            let at = table.get(key);
-            d.error(at.as_ref().unwrap_or(node), format!("'{key}' {why}"));
-            None
-        }
-    }
-}
-
-fn device(d: &mut Decoder<'_>, node: &Node<'_>) -> Option<Device> {
-    let name = d.string(node)?;
-    let found = backend::by_name(&name);
-    if found.is_none() {
-        let hint = suggest(&name, backend::devices().map(|device| device.name()));
-        d.error(node, format!("unknown device '{name}'{hint}"));
-    }
-    found
-}
-
-fn numerics(d: &mut Decoder<'_>, node: &Node<'_>) -> Option<Numerics> {
-    let name = d.string(node)?;
-    let found = Numerics::by_name(&name);
-    if found.is_none() {
-        let hint = suggest(&name, Numerics::ALL.map(Numerics::name));
-        d.error(node, format!("unknown numerics '{name}'{hint}"));
-    }
-    found
 }
 
 fn model<'a>(d: &mut Decoder<'a>, node: &Node<'a>) -> Option<ModelEntry> {
@@ -664,17 +569,4 @@ fn component(d: &mut Decoder<'_>, node: &Node<'_>) -> Option<Component> {
         d.error(node, format!("unknown component '{name}'{hint}"));
     }
     found
-}
-
-fn kld_base<'a>(d: &mut Decoder<'a>, top: &Table<'a>) -> Option<Located<String>> {
-    let node = top.get("kld")?;
-    let table = d.table(&node, "[kld]", &["base"])?;
-    let Some(base) = table.get("base") else {
-        d.error(
-            &node,
-            "[kld] has no 'base': it names the model, or the run, that others are compared with",
-        );
-        return None;
-    };
-    d.located_string(&base)
 }

@@ -498,13 +498,13 @@ fn the_base_of_divergences() {
     assert_eq!(base(load(MINIMAL, &[]).unwrap()), None);
     let x = load(&format!("{MINIMAL}[kld]\nbase = \"m\"\n"), &[]).unwrap();
     let (value, at) = base(x).unwrap();
-    assert_eq!(value, "m");
+    assert_eq!(value, KldBase::Named("m".to_owned()));
     assert!(at.ends_with("x.toml:8:8"), "{at}");
     for (table, error) in [
         (
             "[kld]\n",
             "x.toml:7:1: [kld] has no 'base': it names the model, or the run, that others are \
-             compared with",
+             compared with, or what is other in the base (base = { numerics = \"exact\" })",
         ),
         (
             "[kld]\nbase = 3\n",
@@ -514,8 +514,54 @@ fn the_base_of_divergences() {
             "[kld]\nbase = \"m\"\nbas = 1\n",
             "x.toml:9:1: unknown key 'bas' in [kld]; did you mean 'base'? (valid: base)",
         ),
+        (
+            "[kld]\nbase = {}\n",
+            "x.toml:8:8: an empty 'base' is every run itself: say what is other in it",
+        ),
+        (
+            "[kld]\nbase = { numerics = \"exat\" }\n",
+            "x.toml:8:21: unknown numerics 'exat'; did you mean 'exact'? (valid: exact, q8, f16, \
+             bf16)",
+        ),
+        (
+            "[kld]\nbase = { placement = \"cup\" }\n",
+            "x.toml:8:22: unknown placement 'cup'; did you mean 'cpu'?",
+        ),
+        (
+            "[kld]\nbase = { numeric = \"exact\" }\n",
+            "x.toml:8:10: unknown key 'numeric' in 'base'; did you mean 'numerics'? (valid: model, \
+             placement, numerics)",
+        ),
     ] {
         let found = load(&format!("{MINIMAL}{table}"), &[]).unwrap_err();
         assert!(found.contains(error), "{found}");
     }
+}
+
+#[test]
+fn a_base_by_axes() {
+    let table = "[kld]\nbase = { model = \"m\", placement = \"cpu\", numerics = \"q8\" }\n";
+    let x = load(&format!("{MINIMAL}{table}"), &[]).unwrap();
+    let base = x.kld_base.unwrap();
+    let written = "{ model = \"m\", placement = \"cpu\", numerics = \"q8\" }";
+    assert_eq!(base.value.to_string(), written);
+    let KldBase::Same(of) = base.value else {
+        panic!("{:?}", base.value);
+    };
+    let numerics = of.numerics.unwrap();
+    assert_eq!(numerics.value, Numerics::Q8);
+    assert!(
+        numerics.at.to_string().ends_with("x.toml:8:53"),
+        "{}",
+        numerics.at
+    );
+    // A table of a later layer.
+    let x = load(MINIMAL, &["kld.base={ numerics = \"exact\" }"]).unwrap();
+    let base = x.kld_base.unwrap();
+    assert_eq!(base.value.to_string(), "{ numerics = \"exact\" }");
+    assert!(
+        base.at.to_string().starts_with("--set kld.base="),
+        "{}",
+        base.at
+    );
 }

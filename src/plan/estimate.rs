@@ -3,7 +3,7 @@
 use super::{ModelFacts, Placement, RunSpec};
 use crate::backend::cpu::footprint::{Footprint, LayerSizes, Load, Speed};
 use crate::backend::cpu::{Isa, pace};
-use crate::backend::{CPU, LayerSpan, Numerics, Partition};
+use crate::backend::{self, CPU, LayerSpan, Numerics, Partition};
 use crate::eval::{Feed, GeometryError, WindowPlan};
 
 /// Bytes of English text a token, for corpora that have not been tokenized.
@@ -32,6 +32,17 @@ pub struct Estimate {
     /// a GPU.
     pub device_bytes: Option<u64>,
     /// Hidden states that a cycle keeps between its passes; 0 without a cycle.
+    pub checkpoint_bytes: Option<u64>,
+    pub seconds: Option<f64>,
+    /// What of all this is the base's; `None` for a run without one.
+    pub base: Option<Cost>,
+}
+
+/// A model's share of what a run takes; `None` where it is not known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    pub memory_bytes: Option<u64>,
+    pub device_bytes: Option<u64>,
     pub checkpoint_bytes: Option<u64>,
     pub seconds: Option<f64>,
 }
@@ -86,38 +97,42 @@ impl Estimate {
                 scored: plan.scored(),
             })
         });
-        let facts = run.model.facts.as_ref();
-        let checkpoint_bytes = match (facts, &work) {
-            _ if !run.placement.cycles() => Some(0),
-            (Some(f), _) if !run.placement.partition(f.n_layers).keeps_states() => Some(0),
-            (Some(f), Some(Ok(work))) => Some(checkpoints(f, work)),
-            _ => None,
-        };
-        // A comparison evaluates two models at the same time.
-        let base = run.base.as_ref().map(|base| Part {
-            facts: base.model.facts.as_ref(),
-            placement: base.placement,
-            numerics: base.numerics,
-        });
-        let parts = [Part {
-            facts,
-            placement: run.placement,
-            numerics: run.numerics,
-        }];
-        let parts = || parts.iter().chain(&base);
         let n_ctx = run.geometry.n_ctx;
-        let seconds = |work: &Work| parts().map(|p| p.seconds(n_ctx, work, pace)).sum();
+        let cost = |part: Part| Cost {
+            memory_bytes: part.memory(n_ctx, work.as_ref(), pace.threads),
+            device_bytes: part.device.map(|f| f.least()),
+            checkpoint_bytes: part.checkpoints(work.as_ref()),
+            seconds: match &work {
+                Some(Ok(work)) => part.seconds(n_ctx, work, pace),
+                _ => None,
+            },
+        };
+        let own = cost(Part {
+            facts: run.model.facts.as_ref(),
+            placement: run.placement,
+            device: run.footprint,
+            numerics: run.numerics,
+        });
+        // A comparison evaluates two models at the same time.
+        let base = run.base.as_ref().map(|base| {
+            cost(Part {
+                facts: base.model.facts.as_ref(),
+                placement: base.placement,
+                device: base.footprint,
+                numerics: base.numerics,
+            })
+        });
+        let both = || [own].into_iter().chain(base);
         let corpus = count.unwrap_or(0) as u64 * size_of::<u32>() as u64;
-        let memory = parts().map(|p| p.memory(n_ctx, work.as_ref(), pace.threads));
+        let memory = both().map(|c| c.memory_bytes).sum::<Option<u64>>();
+        let device: Vec<u64> = both().filter_map(|c| c.device_bytes).collect();
         Self {
             tokens,
-            device_bytes: run.footprint.map(|f| f.least()),
-            memory_bytes: memory.sum::<Option<u64>>().map(|bytes| bytes + corpus),
-            checkpoint_bytes,
-            seconds: work
-                .as_ref()
-                .and_then(|w| w.as_ref().ok())
-                .and_then(seconds),
+            device_bytes: (!device.is_empty()).then(|| device.iter().sum()),
+            memory_bytes: memory.map(|bytes| bytes + corpus),
+            checkpoint_bytes: both().map(|c| c.checkpoint_bytes).sum(),
+            seconds: both().map(|c| c.seconds).sum(),
+            base,
             work,
         }
     }
@@ -127,10 +142,29 @@ impl Estimate {
 struct Part<'a> {
     facts: Option<&'a ModelFacts>,
     placement: Placement,
+    /// Of a GPU's memory.
+    device: Option<backend::Footprint>,
     numerics: Numerics,
 }
 
 impl Part<'_> {
+    /// Hidden states that a cycle keeps: windows × context × hidden × 4 bytes.
+    fn checkpoints(&self, work: Option<&Result<Work, GeometryError>>) -> Option<u64> {
+        if !self.placement.cycles() {
+            return Some(0);
+        }
+        let model = self.facts?;
+        if !self.placement.partition(model.n_layers).keeps_states() {
+            return Some(0);
+        }
+        let evaluated = work?.as_ref().ok()?.evaluated as u64;
+        Some(
+            evaluated
+                .saturating_mul(model.n_embd as u64)
+                .saturating_mul(4),
+        )
+    }
+
     /// `None` without the model, and on a GPU: no GPU's speed is assumed.
     fn seconds(&self, n_ctx: usize, work: &Work, pace: Pace) -> Option<f64> {
         let model = self
@@ -229,13 +263,6 @@ fn decoded(
         .iter()
         .map(|l| l.elements as f64 * times(l) as f64);
     4.0 * (layers.sum::<f64>() + model.head_parameters as f64 * batches as f64)
-}
-
-/// Windows × context × hidden × 4 bytes.
-fn checkpoints(model: &ModelFacts, work: &Work) -> u64 {
-    (work.evaluated as u64)
-        .saturating_mul(model.n_embd as u64)
-        .saturating_mul(4)
 }
 
 fn saturating(n: u64) -> usize {

@@ -1,6 +1,7 @@
 //! From an experiment to its runs: expansion, exclusion, resolution, stable
 //! run keys, estimates. Reads headers and file sizes; fetches nothing.
 
+mod base;
 mod estimate;
 mod facts;
 mod inputs;
@@ -20,13 +21,13 @@ use crate::backend::cpu::no_product;
 use crate::compare::{Gate, Pairing};
 use crate::eval::{Geometry, Limits, WindowPlan};
 use crate::experiment::{
-    self, Collector, Context, Diagnostics, Exclude, Experiment, Located, Location, PlacementRequest,
+    Collector, Context, Diagnostics, Exclude, Experiment, Located, Location, PlacementRequest,
 };
 use crate::model::Model;
 use crate::tokenizer;
 
 pub use crate::backend::{Numerics, Placement};
-pub use estimate::{Estimate, Pace, Tokens, Work};
+pub use estimate::{Cost, Estimate, Pace, Tokens, Work};
 pub use facts::ModelFacts;
 pub use machine::Machine;
 pub use placement::{Resolution, Subject, Unavailable};
@@ -56,6 +57,28 @@ impl ModelSpec {
             pre: self.pre.clone(),
             add_bos: self.bos,
         }
+    }
+
+    /// Why windows of `n_ctx` tokens do not fit the model.
+    fn context_too_long(&self, n_ctx: usize) -> Option<String> {
+        let trained = self.facts.as_ref().map(|f| f.context_length);
+        let trained = trained.filter(|&t| n_ctx > t)?;
+        Some(format!(
+            "windows of {n_ctx} tokens are beyond the {trained} that '{}' was trained on; use a \
+             context of at most {trained} or leave the combination out with [[exclude]]",
+            self.name
+        ))
+    }
+
+    /// Why the model's weights have no products in the arithmetic.
+    fn lacks_products(&self, numerics: Numerics) -> Option<String> {
+        let types = self.facts.iter().flat_map(|f| f.types.iter().copied());
+        let ty = no_product(numerics, types)?;
+        Some(format!(
+            "numerics '{numerics}' has no product for the weights of type {ty} in '{}'; use \
+             \"exact\", or leave the combination out with [[exclude]]",
+            self.name
+        ))
     }
 }
 
@@ -97,6 +120,28 @@ pub struct RunSpec {
     pub base: Option<BaseSpec>,
 }
 
+impl RunSpec {
+    /// Its key but for the limits.
+    fn key_without_limits(&self) -> String {
+        format!(
+            "{}/{}/{}/{}/{}/{}",
+            self.model.name,
+            self.corpus.name,
+            self.context,
+            self.geometry.mode.label(),
+            self.placement,
+            self.numerics
+        )
+    }
+
+    fn key_with_limits(&self) -> String {
+        let windows = self.limits.windows.map(|n| format!("/w{n}"));
+        let tokens = self.limits.max_tokens.map(|n| format!("/t{n}"));
+        let limits = windows.into_iter().chain(tokens).collect::<String>();
+        self.key_without_limits() + &limits
+    }
+}
+
 /// The base of a run's KL divergence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseSpec {
@@ -104,6 +149,8 @@ pub struct BaseSpec {
     pub key: String,
     pub model: Arc<ModelSpec>,
     pub placement: Placement,
+    /// As of a run.
+    pub footprint: Option<Footprint>,
     pub numerics: Numerics,
 }
 
@@ -168,23 +215,16 @@ impl Plan {
                 expansion.add(model, corpus);
             }
         }
+        if let Some(base) = &experiment.kld_base {
+            expansion.set_bases(base, &models);
+        }
         let Expansion {
-            mut runs,
+            runs,
             excluded,
             merged,
-            mut notes,
+            notes,
             ..
         } = expansion.finish();
-        if let Some(base) = &experiment.kld_base {
-            match set_bases(&base.value, &models, &mut runs) {
-                Ok(0) => notes.push(format!(
-                    "{}: no run is compared with the base '{}'",
-                    base.at, base.value
-                )),
-                Ok(_) => (),
-                Err(message) => errors.push(&base.at, message),
-            }
-        }
         if runs.is_empty() && inputs_found && excluded > 0 {
             errors.push(
                 &experiment.whole_file(),
@@ -205,58 +245,16 @@ impl Plan {
         })
     }
 
-    /// The models of the runs, each once.
+    /// The models of the runs and of their bases, each once.
     pub fn models(&self) -> Vec<&Arc<ModelSpec>> {
-        distinct(self.runs.iter().map(|r| &r.model))
+        let bases = self.runs.iter().filter_map(|r| r.base.as_ref());
+        distinct((self.runs.iter().map(|r| &r.model)).chain(bases.map(|base| &base.model)))
     }
 
     /// The corpora of the runs, each once.
     pub fn corpora(&self) -> Vec<&Arc<CorpusSpec>> {
         distinct(self.runs.iter().map(|r| &r.corpus))
     }
-}
-
-/// Gives its base to every run that has one; answers how many have.
-fn set_bases(name: &str, models: &[Arc<ModelSpec>], runs: &mut [RunSpec]) -> Result<usize, String> {
-    if let Some(model) = models.iter().find(|m| m.name == name) {
-        let others = runs.iter_mut().filter(|r| r.model.name != name);
-        return Ok(others
-            .map(|run| {
-                run.base = Some(BaseSpec {
-                    // A key begins with the model's name.
-                    key: format!("{name}{}", &run.key[run.model.name.len()..]),
-                    model: model.clone(),
-                    placement: run.placement,
-                    numerics: run.numerics,
-                });
-            })
-            .count());
-    }
-    let Some(base) = runs.iter().find(|r| r.key == name).cloned() else {
-        let names = models.iter().map(|m| m.name.as_str());
-        let keys = runs.iter().map(|r| r.key.as_str());
-        let hint = match name.contains('/') {
-            true => experiment::suggest(name, keys),
-            false => experiment::suggest(name, names),
-        };
-        return Err(format!(
-            "'{name}' is neither a model of this experiment nor the key of a run{hint}"
-        ));
-    };
-    let same_text = |r: &RunSpec| {
-        r.corpus.name == base.corpus.name && (r.geometry, r.limits) == (base.geometry, base.limits)
-    };
-    let others = runs.iter_mut().filter(|r| r.key != name && same_text(r));
-    Ok(others
-        .map(|run| {
-            run.base = Some(BaseSpec {
-                key: base.key.clone(),
-                model: base.model.clone(),
-                placement: base.placement,
-                numerics: base.numerics,
-            });
-        })
-        .count())
 }
 
 fn distinct<'a, T>(items: impl Iterator<Item = &'a Arc<T>>) -> Vec<&'a Arc<T>> {
@@ -400,8 +398,8 @@ impl<'a> Expansion<'a> {
                 c.context.value.n_ctx
             ));
         }
-        let run = RunSpec {
-            key: key(c, resolution.placement, limits),
+        let mut run = RunSpec {
+            key: String::new(),
             model: c.model.clone(),
             corpus: c.corpus.clone(),
             context: c.context.value.n_ctx,
@@ -414,6 +412,7 @@ impl<'a> Expansion<'a> {
             limits,
             base: None,
         };
+        run.key = run.key_with_limits();
         if self.keys.insert(run.key.clone()) {
             self.runs.push(run);
         } else {
@@ -422,7 +421,17 @@ impl<'a> Expansion<'a> {
     }
 
     fn resolve(&mut self, c: &Candidate<'_>) -> Result<Resolution, Unavailable> {
-        let asked = c.placement.value;
+        let n_ctx = c.geometry.n_ctx;
+        self.place(c.placement.value, c.model, n_ctx, c.numerics.value)
+    }
+
+    fn place(
+        &mut self,
+        asked: PlacementRequest,
+        model: &ModelSpec,
+        n_ctx: usize,
+        numerics: Numerics,
+    ) -> Result<Resolution, Unavailable> {
         // The model is looked into where its size matters: with a GPU at hand.
         let on_gpu = match asked {
             PlacementRequest::Auto => self.machine.devices().any(|d| self.machine.find(d).is_ok()),
@@ -431,13 +440,13 @@ impl<'a> Expansion<'a> {
                 .is_some_and(|d| self.machine.find(d).is_ok()),
         };
         let model = match on_gpu {
-            true => self.open(c.model),
+            true => self.open(model),
             false => None,
         };
         let subject = Subject {
             model: model.as_deref(),
-            n_ctx: c.geometry.n_ctx,
-            numerics: c.numerics.value,
+            n_ctx,
+            numerics,
         };
         Resolution::new(asked, self.machine, subject)
     }
@@ -470,13 +479,7 @@ impl<'a> Expansion<'a> {
             self.refuse(c, at, format!("{e}{cut}"));
             fits = false;
         }
-        let trained = c.model.facts.as_ref().map(|f| f.context_length);
-        if let Some(trained) = trained.filter(|&t| c.geometry.n_ctx > t) {
-            let message = format!(
-                "windows of {} tokens are beyond the {trained} that '{}' was trained on; use a \
-                 context of at most {trained} or leave the combination out with [[exclude]]",
-                c.geometry.n_ctx, c.model.name
-            );
+        if let Some(message) = c.model.context_too_long(c.geometry.n_ctx) {
             self.refuse(c, &c.context.at, message);
             fits = false;
         }
@@ -485,14 +488,7 @@ impl<'a> Expansion<'a> {
 
     /// Whether the model's weights have products in the arithmetic.
     fn has_products(&mut self, c: &Candidate<'_>) -> bool {
-        let numerics = c.numerics.value;
-        let types = c.model.facts.iter().flat_map(|f| f.types.iter().copied());
-        if let Some(ty) = no_product(numerics, types) {
-            let message = format!(
-                "numerics '{numerics}' has no product for the weights of type {ty} in '{}'; use \
-                 \"exact\", or leave the combination out with [[exclude]]",
-                c.model.name
-            );
+        if let Some(message) = c.model.lacks_products(c.numerics.value) {
             self.refuse(c, &c.numerics.at, message);
             return false;
         }
@@ -551,22 +547,4 @@ fn matches(exclude: &Exclude, c: &Candidate<'_>, chosen: Option<Placement>) -> b
         && fits(&exclude.mode, &modes)
         && fits(&exclude.placement, &placements)
         && fits(&exclude.numerics, &[c.numerics.value.to_string()])
-}
-
-fn key(c: &Candidate<'_>, placement: Placement, limits: Limits) -> String {
-    let mut key = format!(
-        "{}/{}/{}/{}/{placement}/{}",
-        c.model.name,
-        c.corpus.name,
-        c.context.value.n_ctx,
-        c.geometry.mode.label(),
-        c.numerics.value
-    );
-    if let Some(windows) = limits.windows {
-        key += &format!("/w{windows}");
-    }
-    if let Some(tokens) = limits.max_tokens {
-        key += &format!("/t{tokens}");
-    }
-    key
 }

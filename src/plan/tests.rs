@@ -10,18 +10,18 @@ use crate::eval::GeometryError;
 use crate::gguf::{BlockType, GgufWriter, Value};
 
 /// As fast as is assumed.
-fn pace(threads: usize) -> Pace {
+pub(super) fn pace(threads: usize) -> Pace {
     Pace { threads, part: 1.0 }
 }
 
 /// A project directory with `experiments/x.toml`, models and corpora. Paths in the
 /// experiment resolve against it, since the tests' working directory lacks them.
-struct Project {
+pub(super) struct Project {
     dir: tempfile::TempDir,
 }
 
 impl Project {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         for directory in ["experiments", "m", "c"] {
             std::fs::create_dir(dir.path().join(directory)).unwrap();
@@ -32,12 +32,12 @@ impl Project {
         project
     }
 
-    fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
     /// A model file with a header and a few weights.
-    fn model(&self, path: &str, context_length: u32) {
+    pub fn model(&self, path: &str, context_length: u32) {
         GgufWriter::new("llama")
             .meta("llama.block_count", Value::U32(2))
             .meta("llama.embedding_length", Value::U32(8))
@@ -48,11 +48,11 @@ impl Project {
             .unwrap();
     }
 
-    fn file(&self, path: &str, bytes: usize) {
+    pub fn file(&self, path: &str, bytes: usize) {
         std::fs::write(self.path().join(path), vec![b'a'; bytes]).unwrap();
     }
 
-    fn plan(&self, text: &str) -> Result<Plan, String> {
+    pub fn plan(&self, text: &str) -> Result<Plan, String> {
         let file = self.path().join("experiments/x.toml");
         std::fs::write(&file, text).unwrap();
         let prefix = format!("{}/", self.path().display());
@@ -61,17 +61,17 @@ impl Project {
             .map_err(|e| e.to_string().replace(&prefix, ""))
     }
 
-    fn keys(&self, text: &str) -> Vec<String> {
+    pub fn keys(&self, text: &str) -> Vec<String> {
         let plan = self.plan(text).unwrap();
         plan.runs.into_iter().map(|r| r.key).collect()
     }
 
-    fn error(&self, text: &str) -> String {
+    pub fn error(&self, text: &str) -> String {
         self.plan(text).map(|p| p.runs).unwrap_err()
     }
 }
 
-const MINIMAL: &str = r#"name = "x"
+pub(super) const MINIMAL: &str = r#"name = "x"
 [sweep]
 corpora = ["c/t.txt"]
 contexts = [256]
@@ -574,53 +574,6 @@ proptest! {
         let other = project.keys(&text(&reversed(&contexts), &reversed(&modes), &reversed(&corpora), ["b", "a"]));
         prop_assert_eq!(keys, other.into_iter().collect::<HashSet<_>>());
     }
-}
-
-#[test]
-fn bases_of_divergences() {
-    let project = Project::new();
-    project.model("m/b.gguf", 2048);
-    let two = MINIMAL.replace("[256]", "[256, 512]") + "[[models]]\npath = \"m/b.gguf\"\n";
-    let bases = |base: &str| {
-        let plan = project.plan(&format!("{two}[kld]\nbase = \"{base}\"\n"));
-        let runs = plan.unwrap().runs;
-        let base = |r: &RunSpec| r.base.as_ref().map(|b| b.key.clone());
-        let each = runs.iter().map(|r| (r.key.clone(), base(r)));
-        each.collect::<Vec<_>>()
-    };
-    let key = |model: &str, n_ctx: usize| {
-        let prefix = n_ctx / 2 + 1;
-        format!("{model}/t.txt/{n_ctx}/sw-s{n_ctx}-p{prefix}/cpu/exact")
-    };
-    // A model: every run of another one, against the same run of it.
-    let want = [
-        (key("a", 256), None),
-        (key("a", 512), None),
-        (key("b", 256), Some(key("a", 256))),
-        (key("b", 512), Some(key("a", 512))),
-    ];
-    assert_eq!(bases("a"), want);
-    // A run: those of the same text and geometry.
-    let want = [
-        (key("a", 256), Some(key("b", 256))),
-        (key("a", 512), None),
-        (key("b", 256), None),
-        (key("b", 512), None),
-    ];
-    assert_eq!(bases(&key("b", 256)), want);
-
-    let error = project.error(&format!("{two}[kld]\nbase = \"c\"\n"));
-    let want = ":12:8: 'c' is neither a model of this experiment nor the key of a run";
-    assert!(error.contains(want), "{error}");
-    let alone = project
-        .plan(&format!("{MINIMAL}[kld]\nbase = \"a\"\n"))
-        .unwrap();
-    let note = "no run is compared with the base 'a'";
-    assert!(
-        alone.notes.iter().any(|n| n.contains(note)),
-        "{:?}",
-        alone.notes
-    );
 }
 
 #[test]

@@ -28,7 +28,10 @@ pub fn sizes(size: (&str, &str), value: (&str, &str), choices: &[Choice]) -> Fig
     let y = match is_wide {
         true => {
             let ends = || values().map(f64::log10);
-            let (low, high) = (ends().fold(f64::MAX, f64::min), ends().fold(f64::MIN, f64::max));
+            let (low, high) = (
+                ends().fold(f64::MAX, f64::min),
+                ends().fold(f64::MIN, f64::max),
+            );
             let margin = 0.08 * (high - low);
             Axis::decades(value.0, value.1, low - margin, high + margin)
         }
@@ -59,7 +62,9 @@ pub fn sizes(size: (&str, &str), value: (&str, &str), choices: &[Choice]) -> Fig
         ],
     };
     let line: Vec<_> = front.iter().map(|&at| figure.place(at)).collect();
-    let names = choices.iter().map(|c| (figure.place(at(c)), c.name.as_str()));
+    let names = choices
+        .iter()
+        .map(|c| (figure.place(at(c)), c.name.as_str()));
     let places = labels::place(&names.collect::<Vec<_>>(), &line, figure.area());
     for (choice, beside) in choices.iter().zip(places) {
         figure.marks.extend(beside.map(|beside| Mark::Label {

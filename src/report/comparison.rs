@@ -20,8 +20,7 @@ const COLUMNS: [Column; 9] = [
 ];
 
 /// What the columns are, for below a table.
-pub(super) const LEGEND: &str =
-    "t: paired, from the sums of NLL of windows over identical tokens, with windows − 1 degrees of \
+pub(super) const LEGEND: &str = "t: paired, from the sums of NLL of windows over identical tokens, with windows − 1 degrees of \
      freedom; σ: unpaired, as if the runs were independent. p: two-sided, adjusted for the number of \
      rows (Benjamini and Hochberg). Detectable: the smallest Δ ln PPL that these windows would have \
      shown in four of five repetitions.";
@@ -67,7 +66,11 @@ fn figures(d: &Difference) -> [Cell; 8] {
         ),
         Err(_) => {
             let sigma = d.unpaired_sigma.map(|s| format!("σ {}", signed(s, 2)));
-            (Cell::default(), Cell::of(sigma).and("unpaired"), Cell::default())
+            (
+                Cell::default(),
+                Cell::of(sigma).and("unpaired"),
+                Cell::default(),
+            )
         }
     };
     [
@@ -90,7 +93,10 @@ fn remarks(row: &DiffRow) -> Vec<String> {
     };
     if let Some(floor) = row.noise_floor {
         let here = signed(d.delta_ln_ppl, 6);
-        remarks.push(format!("noise floor: |Δ ln PPL| {}, here {here}", small(floor)));
+        remarks.push(format!(
+            "noise floor: |Δ ln PPL| {}, here {here}",
+            small(floor)
+        ));
     }
     remarks.extend(by_token(d));
     if let Err(why) = &d.paired {

@@ -39,7 +39,12 @@ pub(super) fn run(
             true => base,
             false => Some(&section.tables),
         };
-        for row in comparison.diff.rows.iter().filter(|r| r.b_key == entry.row.key) {
+        for row in comparison
+            .diff
+            .rows
+            .iter()
+            .filter(|r| r.b_key == entry.row.key)
+        {
             if let (Some(d), Some(other)) = (&row.difference, other) {
                 pairs.push((comparison, row, d, other.windows(&row.a_key)));
             }

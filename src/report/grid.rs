@@ -99,7 +99,10 @@ impl Grid {
             line.cells.retain(|_| kept.next().is_some_and(|kept| *kept));
         }
         let columns = columns.iter().zip(&kept);
-        let columns = columns.filter(|(_, kept)| **kept).map(|(c, _)| *c).collect();
+        let columns = columns
+            .filter(|(_, kept)| **kept)
+            .map(|(c, _)| *c)
+            .collect();
         Grid { columns, lines }
     }
 
@@ -202,6 +205,9 @@ mod tests {
         let html = grid().to_html("t", html! { "caption" }).into_string();
         assert!(!html.contains("data-label=\"b\""), "{html}");
         assert_eq!(html.matches("<td class=\"num none\"").count(), 1, "{html}");
-        assert!(html.contains("<td class=\"text\" colspan=\"2\"><bdi>no | b"), "{html}");
+        assert!(
+            html.contains("<td class=\"text\" colspan=\"2\"><bdi>no | b"),
+            "{html}"
+        );
     }
 }

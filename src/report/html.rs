@@ -110,7 +110,11 @@ impl Report {
         for (i, c) in (1..).zip(&s.comparisons) {
             comparisons.push(compared(s, c, &format!("comparison-{number}-{i}"))?);
         }
-        let has_references = s.tables.rows().filter_map(ResultRow::figures).any(|f| f.reference.is_some());
+        let has_references = s
+            .tables
+            .rows()
+            .filter_map(ResultRow::figures)
+            .any(|f| f.reference.is_some());
         Ok(html! {
             section aria-labelledby={ "table-" (number) } {
                 h2 id={ "table-" (number) } { (name(&s.path())) }
@@ -190,7 +194,13 @@ pub(super) fn figures_grid(s: &Section) -> Grid {
             Outcome::NotRun => ("not run", "", "bad"),
         };
         let mut cells = vec![Cell::new(status).classed(class)];
-        cells.extend(entry.row.figures().into_iter().flat_map(|f| figures_of(entry.row, f)));
+        cells.extend(
+            entry
+                .row
+                .figures()
+                .into_iter()
+                .flat_map(|f| figures_of(entry.row, f)),
+        );
         Line {
             number: Some(entry.number),
             name: entry.name,

@@ -84,8 +84,16 @@ fn shared(names: &Names) -> String {
 
 /// The summary, what a reviewer must look at, and the rest folded.
 fn compared(s: &Section, c: &Comparison) -> String {
-    let mut out = format!("{}: **{}**\n\n{}", c.title(), c.diff.summary(), shared(&c.names));
-    let common: Vec<String> = common_remarks(c).iter().map(|remark| text(remark)).collect();
+    let mut out = format!(
+        "{}: **{}**\n\n{}",
+        c.title(),
+        c.diff.summary(),
+        shared(&c.names)
+    );
+    let common: Vec<String> = common_remarks(c)
+        .iter()
+        .map(|remark| text(remark))
+        .collect();
     if !common.is_empty() {
         out += &format!("In all rows: {}.\n\n", common.join("; "));
     }

@@ -71,7 +71,9 @@ impl Names {
     fn parts<'k>(&self, key: &'k [&'k str]) -> impl Iterator<Item = &'k str> {
         let own = |place: usize| self.shared.get(place).is_none_or(Option::is_none);
         let parts = key.iter().enumerate();
-        parts.filter(move |(place, _)| own(*place)).map(|(_, part)| *part)
+        parts
+            .filter(move |(place, _)| own(*place))
+            .map(|(_, part)| *part)
     }
 
     /// What the run `key` is called here.
@@ -102,11 +104,25 @@ mod tests {
 
     #[test]
     fn contexts_sort_as_numbers() {
-        let mut keys = ["m/2048/w8", "m/256/w24", "m/256/w8", "l/9", "m/0256/w8", "m"];
+        let mut keys = [
+            "m/2048/w8",
+            "m/256/w24",
+            "m/256/w8",
+            "l/9",
+            "m/0256/w8",
+            "m",
+        ];
         keys.sort_by(|a, b| natural(a, b));
         assert_eq!(
             keys,
-            ["l/9", "m", "m/0256/w8", "m/256/w8", "m/256/w24", "m/2048/w8"]
+            [
+                "l/9",
+                "m",
+                "m/0256/w8",
+                "m/256/w8",
+                "m/256/w24",
+                "m/2048/w8"
+            ]
         );
     }
 
@@ -134,7 +150,10 @@ mod tests {
     fn what_has_nothing_of_its_own_keeps_its_key() {
         assert_eq!(names(&["a/b"]), (None, vec!["a/b".to_owned()]));
         assert_eq!(names(&["a/b", "a/b/w8"]).1, ["a/b", "a/b/w8"]);
-        assert_eq!(names(&["a", "b"]), (None, vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!(
+            names(&["a", "b"]),
+            (None, vec!["a".to_owned(), "b".to_owned()])
+        );
         assert_eq!(names(&[]), (None, vec![]));
     }
 }

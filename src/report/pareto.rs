@@ -4,9 +4,8 @@
 /// For each point `(size, figure)`, less of both being better: `None` if it is on the
 /// Pareto front, else the point of the front that dominates it, the best one first.
 pub(super) fn dominators(points: &[(f64, f64)]) -> Vec<Option<usize>> {
-    let dominates = |a: &(f64, f64), b: &(f64, f64)| {
-        a.0 <= b.0 && a.1 <= b.1 && (a.0 < b.0 || a.1 < b.1)
-    };
+    let dominates =
+        |a: &(f64, f64), b: &(f64, f64)| a.0 <= b.0 && a.1 <= b.1 && (a.0 < b.0 || a.1 < b.1);
     let is_front = |p: &(f64, f64)| !points.iter().any(|q| dominates(q, p));
     let of = |p: &(f64, f64)| {
         let others = points.iter().enumerate();
@@ -25,7 +24,14 @@ mod tests {
     #[test]
     fn the_front_is_what_nothing_dominates() {
         // Worked by hand: (3, 5) loses to (3, 4), (4, 4) to (3, 4) and (6, 3) to (5, 2).
-        let points = [(2.0, 7.0), (3.0, 5.0), (3.0, 4.0), (4.0, 4.0), (5.0, 2.0), (6.0, 3.0)];
+        let points = [
+            (2.0, 7.0),
+            (3.0, 5.0),
+            (3.0, 4.0),
+            (4.0, 4.0),
+            (5.0, 2.0),
+            (6.0, 3.0),
+        ];
         let want = [None, Some(2), None, Some(2), None, Some(4)];
         assert_eq!(dominators(&points), want);
         // Equal points do not dominate each other.

@@ -110,14 +110,21 @@ fn provenance(row: &ResultRow) -> Markup {
         name => format!("{name}, most weights in {}", p.model_type),
     };
     let size = [
-        p.size.bytes.map(|b| format!("{:.1} MiB", b as f64 / f64::from(1 << 20))),
-        p.size.bits_per_weight.map(|b| format!("{b:.3} bits per weight")),
+        p.size
+            .bytes
+            .map(|b| format!("{:.1} MiB", b as f64 / f64::from(1 << 20))),
+        p.size
+            .bits_per_weight
+            .map(|b| format!("{b:.3} bits per weight")),
     ];
     let lines = [
         ("run", row.key.clone()),
         ("model", p.model.clone()),
         ("quantization", named),
-        ("size", Vec::from_iter(size.into_iter().flatten()).join(", ")),
+        (
+            "size",
+            Vec::from_iter(size.into_iter().flatten()).join(", "),
+        ),
         ("architecture", p.architecture.clone()),
         ("corpus", p.corpus.clone()),
         (

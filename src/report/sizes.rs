@@ -108,7 +108,10 @@ fn by_model(mut runs: Vec<Entry<'_>>) -> Vec<Vec<Entry<'_>>> {
     runs.sort_by(|a, b| of(a).total_cmp(&of(b)));
     let mut models: Vec<Vec<Entry<'_>>> = Vec::new();
     for run in runs {
-        match models.last_mut().filter(|m| of(&run) <= SAME_MODEL * of(&m[0])) {
+        match models
+            .last_mut()
+            .filter(|m| of(&run) <= SAME_MODEL * of(&m[0]))
+        {
             Some(model) => model.push(run),
             None => models.push(vec![run]),
         }
@@ -122,7 +125,9 @@ fn sweep(runs: &[Entry], measure: Measure, value: impl Fn(&Entry) -> Option<f64>
     let gib = |e: &Entry| Some(e.row.provenance.size.bytes? as f64 / f64::from(1 << 30));
     let size = |e: &Entry| if by_bits { bits(e) } else { gib(e) };
     let named = |name: &str| {
-        let same = runs.iter().filter(|e| e.row.provenance.size.quantization == name);
+        let same = runs
+            .iter()
+            .filter(|e| e.row.provenance.size.quantization == name);
         same.count()
     };
     let name = |e: &Entry| {
@@ -194,7 +199,10 @@ impl Sweep {
             format!("{} ({:.2} {}, {value})", quoted(&c.name), c.size, self.unit)
         };
         let front = self.choices.iter().filter(|c| c.dominated_by.is_none());
-        let mut out = format!("Pareto front: {}.", front.map(one).collect::<Vec<_>>().join(", "));
+        let mut out = format!(
+            "Pareto front: {}.",
+            front.map(one).collect::<Vec<_>>().join(", ")
+        );
         let dominated = self.choices.iter().filter_map(|c| {
             let by = &self.choices[c.dominated_by?];
             Some(format!("{} by {}", one(c), quoted(&by.name)))

@@ -6,6 +6,7 @@ use crate::eval::{Geometry, Mode};
 
 /// Why a model cannot be compared with a base.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum AgainstError {
     #[error(
         "the base reads other tokens: token {at} is {base} for the base and {model} for the model; both \

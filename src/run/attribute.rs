@@ -39,6 +39,7 @@ impl Cause {
         Cause::AllTargets,
     ];
 
+    /// As on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Cause::Component(component) => component.name(),
@@ -47,6 +48,7 @@ impl Cause {
         }
     }
 
+    /// The cause of that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|c| c.name() == name)
     }
@@ -54,17 +56,21 @@ impl Cause {
 
 /// How to attribute.
 pub struct Attribute<'a> {
+    /// What is tried.
     pub causes: &'a [Cause],
     /// Another engine's NLLs of the run.
     pub reference: Option<&'a TokenReference>,
+    /// Where the cache is.
     pub fetch: &'a FetchOptions,
     /// 0: one for each core.
     pub n_threads: usize,
+    /// How it is interrupted, and where hidden states are kept.
     pub control: &'a Control,
 }
 
 /// Why a run was not attributed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum AttributeError {
     #[error("{0}")]
     Failed(String),

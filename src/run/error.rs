@@ -13,6 +13,7 @@ use crate::results::{CsvError, LockError, ResultsError};
 
 /// Why a sweep could not go on. What concerns one run only is in its row.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum SweepError {
     #[error(transparent)]
     Results(#[from] ResultsError),

@@ -7,12 +7,15 @@ use crate::results::{
 
 /// A finished run.
 pub struct Finished {
+    /// Its row.
     pub row: ResultRow,
+    /// Its windows.
     pub windows: Vec<WindowRow>,
     /// The score of every token.
     pub record: Record,
     /// Its comparison with a base.
     pub kld: Option<KldRow>,
+    /// What it took, where that was measured.
     pub timing: Option<TimingRow>,
 }
 

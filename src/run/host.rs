@@ -10,6 +10,7 @@ pub struct Clock {
 }
 
 impl Clock {
+    /// Begins to measure.
     pub fn start() -> Self {
         Self {
             started_at: SystemTime::now(),
@@ -17,6 +18,7 @@ impl Clock {
         }
     }
 
+    /// The time since it was started.
     pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }

@@ -18,6 +18,7 @@ use crate::tokenizer::{self, Tokenizer, TokenizerError};
 
 /// Why a model is not ready.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum InputError {
     #[error(transparent)]
     Gguf(#[from] GgufError),
@@ -32,9 +33,13 @@ pub enum InputError {
 
 /// A model on its device, with its tokenizer.
 pub struct LoadedModel {
+    /// Its file.
     pub path: PathBuf,
+    /// What the file holds.
     pub model: Arc<Model>,
+    /// Its layers on the CPU.
     pub cpu: CpuModel,
+    /// The arithmetic that it is made ready for.
     pub numerics: Numerics,
     tokenizer: Result<Tokenizer, Arc<TokenizerError>>,
     /// Of each file when it was opened.

@@ -14,6 +14,7 @@ use crate::tokenizer::Tokenizer;
 
 /// A model to measure: anybody's.
 pub struct Measurable<'a> {
+    /// What gives the scores.
     pub scorer: Scorer<'a>,
     /// The largest context that it can take; `None`: any.
     pub n_ctx_max: Option<usize>,
@@ -24,6 +25,7 @@ pub struct Measurable<'a> {
     /// What a row of its layers and a target of its head add to
     /// [`Interrupt::work`].
     pub row_work: u64,
+    /// Work of a scored target, in the same unit.
     pub target_work: u64,
 }
 
@@ -84,6 +86,7 @@ impl Pieces for NoPieces {
 pub struct Text<'a> {
     /// The whole corpus.
     pub ids: &'a [u32],
+    /// The bytes that ids stand for.
     pub pieces: &'a dyn Pieces,
 }
 
@@ -98,7 +101,9 @@ impl Text<'_> {
 /// What to measure, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
+    /// Context length and mode.
     pub geometry: Geometry,
+    /// How much of the text is scored.
     pub limits: Limits,
     /// Replaces the first token of each window.
     pub bos: Option<u32>,
@@ -110,7 +115,9 @@ pub struct Settings {
 /// What a measurement may use and what ends it; none of it changes a number.
 #[derive(Clone, Debug, Default)]
 pub struct Control {
+    /// Ends a measurement when it is raised.
     pub interrupt: Interrupt,
+    /// Where hidden states are kept between passes.
     pub checkpoints: CheckpointOptions,
     /// Where compiled kernels are kept; nowhere by default.
     pub kernels: Option<PathBuf>,
@@ -118,6 +125,7 @@ pub struct Control {
 
 /// Why nothing was measured.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum MeasureError {
     #[error("context {n_ctx} is beyond the {n_ctx_train} that the model was trained for")]
     Context { n_ctx: usize, n_ctx_train: usize },
@@ -142,9 +150,11 @@ pub enum MeasureError {
 pub struct Observation<'a> {
     /// The pass over the corpus, from 0, of so many.
     pub pass: usize,
+    /// How many passes there are.
     pub passes: usize,
     /// Windows that the pass has evaluated.
     pub windows_done: usize,
+    /// How many windows there are.
     pub windows: usize,
     /// What the interrupt will have counted in all: see [`Interrupt::work`].
     pub work: u64,
@@ -159,9 +169,13 @@ pub struct Observation<'a> {
 /// A finished measurement.
 #[derive(Clone, Debug)]
 pub struct Measurement {
+    /// The score of every target.
     pub scores: Vec<WindowScore>,
+    /// Its windows, summed up.
     pub windows: Vec<WindowRow>,
+    /// Perplexity and its errors.
     pub figures: Figures,
+    /// Targets that were scored.
     pub scored: usize,
     /// Tokens that were evaluated, unscored prefixes included.
     pub evaluated: usize,
@@ -197,7 +211,9 @@ pub fn measure(
 
 /// What a model is compared with.
 pub enum BaseInput<'a> {
+    /// A model that is evaluated beside the other.
     Model(Measurable<'a>),
+    /// Distributions of a file.
     Stored(&'a mut dyn StoredBase),
 }
 

@@ -20,9 +20,13 @@ use crate::results::{NoFigures, TableLock, TablePaths, Wait, arithmetic_of};
 
 /// How to calibrate the runs of a plan.
 pub struct Calibrate<'a> {
+    /// The runs.
     pub plan: &'a Plan,
+    /// Directory of the tables.
     pub results: &'a Path,
+    /// What is tried, and what counts for the floor.
     pub noise: &'a experiment::Noise,
+    /// Where the cache is.
     pub fetch: &'a FetchOptions,
     /// 0: one for each core.
     pub n_threads: usize,
@@ -34,6 +38,7 @@ pub struct Calibrate<'a> {
     pub prune: bool,
     /// For how long to wait for another writer of the table.
     pub wait: Wait,
+    /// How it is interrupted, and where hidden states are kept.
     pub control: &'a Control,
 }
 

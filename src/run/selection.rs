@@ -12,6 +12,7 @@ use crate::plan::{Plan, RunSpec};
 pub struct Selection(Vec<Pattern>);
 
 impl Selection {
+    /// Runs whose key matches one of the patterns; all where there are none.
     pub fn new(patterns: Vec<Pattern>) -> Self {
         Self(patterns)
     }

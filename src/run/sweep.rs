@@ -44,8 +44,11 @@ pub trait Reporter {
 /// How a sweep ended.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
+    /// Runs that have figures now.
     pub measured: usize,
+    /// Runs whose row was kept.
     pub kept: usize,
+    /// Runs that failed.
     pub failed: usize,
     /// Runs with figures that could not be compared with their base.
     pub uncompared: usize,
@@ -58,8 +61,11 @@ pub struct Summary {
 
 /// How to execute a plan.
 pub struct Sweep<'a> {
+    /// The runs.
     pub plan: &'a Plan,
+    /// Directory of the tables.
     pub results: &'a Path,
+    /// Where the cache is, and how files are fetched.
     pub fetch: &'a FetchOptions,
     /// 0: one for each core.
     pub n_threads: usize,
@@ -73,6 +79,7 @@ pub struct Sweep<'a> {
     pub prune: bool,
     /// For how long to wait for another writer of the tables.
     pub wait: Wait,
+    /// How it is interrupted, and where hidden states are kept.
     pub control: &'a Control,
 }
 

@@ -6,6 +6,7 @@
 pub mod format;
 mod mean;
 mod multiple;
+pub mod power;
 mod sign_flip;
 mod spread;
 mod student;

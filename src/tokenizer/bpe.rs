@@ -39,6 +39,11 @@ pub(super) struct Bpe {
 }
 
 impl Bpe {
+    /// Whether both take texts apart before they merge in the same way.
+    pub(super) fn cuts_as(&self, other: &Self) -> bool {
+        std::ptr::eq(self.definition, other.definition)
+    }
+
     pub(super) fn new(
         vocab: &Vocab,
         meta: &Metadata,

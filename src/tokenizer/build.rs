@@ -27,6 +27,18 @@ pub(super) enum Model {
     Rwkv(rwkv::Rwkv),
 }
 
+impl Model {
+    /// Its name in messages.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Model::Bpe(_) => "byte-level BPE",
+            Model::Spm(_) => "SentencePiece BPE",
+            Model::Unigram(_) => "unigram",
+            Model::Rwkv(_) => "RWKV",
+        }
+    }
+}
+
 /// What a vocabulary makes, special tokens aside.
 pub(super) struct Built {
     pub vocab: Vocab,

@@ -172,6 +172,39 @@ impl Tokenizer {
         }
     }
 
+    /// Why another tokenizer reads texts as other ids than this one, in words; `None`
+    /// where nothing is found. Vocabularies, pre-tokenizers and what is put before and
+    /// behind a text are looked at, merges and scores are not.
+    pub fn difference(&self, other: &Self) -> Option<String> {
+        if self.fingerprint == other.fingerprint {
+            return None;
+        }
+        let (a, b) = (&self.vocab.texts, &other.vocab.texts);
+        if self.model.kind() != other.model.kind() {
+            let (a, b) = (self.model.kind(), other.model.kind());
+            return Some(format!("one is {a}, the other {b}"));
+        }
+        if a.len() != b.len() {
+            let (a, b) = (a.len(), b.len());
+            return Some(format!("vocabularies of {a} and of {b} tokens"));
+        }
+        if let Some(id) = (0..a.len()).find(|&id| a[id] != b[id]) {
+            return Some(format!("token {id} is {:?} and {:?}", a[id], b[id]));
+        }
+        if let (Model::Bpe(a), Model::Bpe(b)) = (&self.model, &other.model)
+            && !a.cuts_as(b)
+        {
+            return Some("their pre-tokenizers differ".to_owned());
+        }
+        let ends = |ends: (Option<u32>, Option<u32>)| {
+            let token = |id: Option<u32>| id.map_or("none".to_owned(), |id| format!("token {id}"));
+            format!("{} before and {} behind it", token(ends.0), token(ends.1))
+        };
+        let ends_of = |t: &Self| (t.prefix(), t.suffix());
+        let (a, b) = (ends_of(self), ends_of(other));
+        (a != b).then(|| format!("a text has {} for one, {} for the other", ends(a), ends(b)))
+    }
+
     /// A hash (hex) of all that decides the ids of a text.
     pub fn fingerprint(&self) -> String {
         self.fingerprint.clone()

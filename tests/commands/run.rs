@@ -115,7 +115,7 @@ fn every_finished_run_leaves_its_record() {
         }
     }
     let out = project
-        .pplx(&["diff", TABLE, TABLE, "--max-sigma", "0"])
+        .pplx(&["diff", TABLE, TABLE, "--max-sigma", "0", "--details"])
         .good();
     assert!(out.contains(" tokens: same top 100.00 "), "{out}");
 

@@ -187,8 +187,8 @@ fn what_no_rule_allows_is_an_error() {
     );
     refused(
         TABLE,
-        &good.replacen("v1.2", "v1.0", 1),
-        "results/x.csv:3: column 'schema' holds 'v1.2', but rows above are of v1.0",
+        &good.replacen("v1.2", "v1.3", 1),
+        "results/x.csv:3: column 'schema' holds 'v1.2', but rows above are of v1.3",
     );
     refused(
         TABLE,

@@ -115,6 +115,8 @@ impl Fixture {
             windows,
             tokens: self.tokens[..windows * 32].to_vec(),
             model: "base".to_owned(),
+            numerics: "exact".to_owned(),
+            placement: "cpu".to_owned(),
             engine: "test".to_owned(),
         }
     }
@@ -433,6 +435,47 @@ fn read_all(path: &Path) -> Result<usize, String> {
         .rows(plan.windows())
         .map_err(|e| e.to_string())?;
     Ok(rows.len())
+}
+
+/// A file of the first version, which named no numerics, is read as it was.
+#[test]
+fn files_of_the_first_version_are_read() {
+    let fixture = Fixture::new();
+    let path = fixture.save_top("second.base", 20, 2);
+    let second = std::fs::read(&path).unwrap();
+    let len = u32::from_le_bytes(second[12..16].try_into().unwrap()) as usize;
+    let mut header: serde_json::Value = serde_json::from_slice(&second[16..16 + len]).unwrap();
+    assert_eq!((second[8], &header["numerics"]), (2, &"exact".into()));
+    let fields = header.as_object_mut().unwrap();
+    fields.remove("numerics");
+    fields.remove("placement");
+    let header = serde_json::to_vec(&header).unwrap();
+    // After it the step and the ids, and the checksum of all of that.
+    let ids_end = 16 + len + 8 + 4 * 2 * 32;
+    let mut first = b"pplxbase".to_vec();
+    first.extend(1u32.to_le_bytes());
+    first.extend((header.len() as u32).to_le_bytes());
+    first.extend(&header);
+    first.extend(&second[16 + len..ids_end]);
+    let sum = <sha2::Sha256 as sha2::Digest>::digest(&first);
+    first.extend(sum);
+    first.extend(&second[ids_end + 32..]);
+    let old = fixture.path("first.base");
+    std::fs::write(&old, &first).unwrap();
+    assert_eq!(read_all(&old), Ok(2 * 15));
+    let info = |path: &Path| BaseFile::open(path).unwrap().info().clone();
+    let said = |info: &BaseInfo| (info.numerics.clone(), info.placement.clone());
+    assert_eq!(said(&info(&path)), ("exact".into(), "cpu".into()));
+    assert_eq!(said(&info(&old)), (String::new(), String::new()));
+    assert_eq!(info(&old).tokens, info(&path).tokens);
+    // One of a version to come is not.
+    first[8] = 3;
+    std::fs::write(&old, &first).unwrap();
+    let error = read_all(&old).unwrap_err();
+    assert!(
+        error.contains("is of version 3; this pplx reads 1 to 2"),
+        "{error}"
+    );
 }
 
 #[test]

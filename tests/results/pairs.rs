@@ -121,3 +121,41 @@ fn what_cannot_be_asked_says_so() {
     assert_eq!(code, 1);
     assert!(out.contains("different tokens: cccc"), "{out}");
 }
+
+/// A report shows the runs of its table against each other, too.
+#[test]
+fn reports_show_pairs() {
+    let dir = tempfile::tempdir().unwrap();
+    let t = table(dir.path(), "t");
+    let page = dir.path().join("r.html");
+    let markdown = dir.path().join("r.md");
+    let report = |flags: &[&str]| {
+        let out = Command::new(env!("CARGO_BIN_EXE_pplx"))
+            .arg("report")
+            .arg(&t)
+            .args(flags)
+            .arg("-o")
+            .arg(&page)
+            .arg("--markdown")
+            .arg(&markdown)
+            .output()
+            .unwrap();
+        (
+            out.status.code().unwrap(),
+            String::from_utf8(out.stderr).unwrap(),
+        )
+    };
+    let (code, err) = report(&["--between", "numerics=exact,q8", "--max-delta-pct", "5"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    for file in [&page, &markdown] {
+        let text = fs::read_to_string(file).unwrap();
+        assert!(text.contains("exact→q8"), "{text}");
+        assert!(text.contains("PASS: 2 rows: 2 pass, 0 fail; gate Δ ±5 %"));
+    }
+    let (code, err) = report(&["--max-delta-pct", "5"]);
+    assert_eq!(code, 2);
+    assert!(
+        err.contains("bounds need something to compare with"),
+        "{err}"
+    );
+}

@@ -27,6 +27,7 @@ const ENTRY: u64 = 270;
 pub struct LayerSizes {
     /// As stored.
     pub bytes: u64,
+    /// Weights.
     pub elements: u64,
     /// Its matrices in panels of f32.
     f32_panels: u64,
@@ -110,6 +111,7 @@ impl LayerSizes {
 }
 
 impl HeadSizes {
+    /// The sizes of a head with this tensor.
     pub fn new(t: &TensorInfo) -> Self {
         let n_in = t.dims.first().copied().unwrap_or(0);
         Self {
@@ -136,8 +138,11 @@ pub struct Load {
     pub batch: u64,
     /// Scored targets of a batch, and of all windows.
     pub scored_together: u64,
+    /// Scored targets.
     pub scored: u64,
+    /// Worker threads.
     pub n_threads: u64,
+    /// The arithmetic.
     pub numerics: Numerics,
 }
 
@@ -191,6 +196,7 @@ impl Footprint {
         }
     }
 
+    /// All of it, in bytes.
     pub fn total(&self) -> u64 {
         self.program + self.file + self.weights + self.batch + self.scratch
     }

@@ -99,6 +99,7 @@ impl CpuModel {
         Self { variation, ..self }
     }
 
+    /// The arithmetic.
     pub fn numerics(&self) -> Numerics {
         self.numerics
     }
@@ -126,6 +127,7 @@ impl CpuModel {
         }
     }
 
+    /// Worker threads.
     pub fn n_threads(&self) -> usize {
         self.threads.current_num_threads()
     }

@@ -22,6 +22,7 @@ pub enum Part {
 }
 
 impl Part {
+    /// All, in the order of a forward pass.
     pub const ALL: [Part; 7] = [
         Part::Weights,
         Part::Projections,
@@ -32,6 +33,7 @@ impl Part {
         Part::Rest,
     ];
 
+    /// As tables of times have it.
     pub fn name(self) -> &'static str {
         match self {
             Part::Weights => "weights",
@@ -50,10 +52,12 @@ impl Part {
 pub struct Times([Duration; Part::ALL.len()]);
 
 impl Times {
+    /// The time that one part took.
     pub fn of(&self, part: Part) -> Duration {
         self.0[part as usize]
     }
 
+    /// The time of all parts.
     pub fn total(&self) -> Duration {
         self.0.iter().sum()
     }

@@ -11,6 +11,7 @@ use crate::backend::{BackendError, DeviceFailure};
 /// Why a CUDA device cannot be used, or stopped being usable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum CudaError {
     #[error("{library} cannot be loaded; looked for {tried}\n{help}", help = library.help())]
     Missing { library: Library, tried: String },
@@ -53,7 +54,9 @@ pub enum CudaError {
 /// A CUDA version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
+    /// `12` of 12.4.
     pub major: u32,
+    /// `4` of 12.4.
     pub minor: u32,
 }
 

@@ -33,9 +33,13 @@ pub(super) struct Gpu {
 /// What a device says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
+    /// As the driver has it.
     pub name: String,
+    /// Its compute capability.
     pub arch: Arch,
+    /// Memory that nobody holds.
     pub free_bytes: u64,
+    /// All of its memory.
     pub total_bytes: u64,
 }
 
@@ -253,6 +257,7 @@ impl Gpu {
 /// What the first device is set up with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
+    /// The device.
     pub device: DeviceInfo,
     /// cuBLAS's version; `None` where it is missing and a kernel of ours multiplies.
     pub blas: Option<Version>,

@@ -42,7 +42,9 @@ fn source() -> String {
 /// A device architecture, as in `sm_90`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arch {
+    /// `9` of 9.0.
     pub major: i32,
+    /// `0` of 9.0.
     pub minor: i32,
 }
 

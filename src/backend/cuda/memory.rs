@@ -21,9 +21,11 @@ pub(super) struct Memory {
 pub struct MemoryUse {
     /// What pplx has allocated, and the most it has had at once.
     pub in_use: u64,
+    /// The most bytes that were held at a time.
     pub peak: u64,
     /// What the device has left for everybody, and all it has.
     pub free: u64,
+    /// Bytes that there are to take.
     pub total: u64,
 }
 

@@ -7,7 +7,9 @@ use crate::backend::{BackendError, Numerics};
 pub enum Precision {
     /// f32, and no TF32.
     F32,
+    /// IEEE half precision.
     F16,
+    /// bfloat16.
     Bf16,
 }
 

@@ -25,7 +25,9 @@ const ROWS_BYTES: usize = 64 << 20;
 
 /// What a model is compared with.
 pub enum Base<'a> {
+    /// A model that is evaluated beside the other.
     Model(Scorer<'a>),
+    /// Distributions of a file.
     Stored(&'a mut dyn StoredBase),
 }
 

@@ -5,6 +5,7 @@ use crate::eval::geometry::Window;
 
 /// The distributions of a base for the scored targets of corpus windows.
 pub trait StoredBase {
+    /// Entries of the vocabulary.
     fn n_vocab(&self) -> usize;
 
     /// Windows whose rows fit into memory together.
@@ -20,7 +21,9 @@ pub trait StoredBase {
 /// What is stored of the distribution of one scored target.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StoredRow {
+    /// The entries above a threshold, and a sample of the others.
     Top(TopRow),
+    /// All entries on a grid of 16 bits.
     Grid(GridRow),
 }
 
@@ -38,6 +41,7 @@ pub struct TopRow {
     pub nll: f64,
     /// `Σ p` over the tail.
     pub tail_mass: f64,
+    /// `exp(ln_step)`.
     pub step: f64,
     /// `ln step`.
     pub ln_step: f64,
@@ -67,6 +71,7 @@ impl TopRow {
 /// All log-probabilities, rounded to a grid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GridRow {
+    /// From one code to the next, in nats.
     pub scale: f32,
     /// `ln p` of code 0.
     pub min: f32,
@@ -75,6 +80,7 @@ pub struct GridRow {
 }
 
 impl GridRow {
+    /// The log-probability that a code stands for.
     pub fn ln_p(&self, code: u16) -> f32 {
         self.scale * f32::from(code) + self.min
     }

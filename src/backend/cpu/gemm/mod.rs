@@ -66,16 +66,19 @@ impl Packed {
         }
     }
 
+    /// A matrix of zeros, to be packed into.
     pub fn zeros(n_in: usize, n_out: usize) -> Self {
         let mut packed = Self::default();
         packed.reset(n_in, n_out);
         packed
     }
 
+    /// Terms of a product: columns.
     pub fn n_in(&self) -> usize {
         self.n_in
     }
 
+    /// Outputs: rows.
     pub fn n_out(&self) -> usize {
         self.n_out
     }
@@ -126,9 +129,13 @@ pub fn pack_rows(panel: &mut [f32], rows: &[f32], stride: usize, n_in: usize) {
 /// The operands of a product: rows of `x`, `x_stride` apart, against `w`.
 #[derive(Clone, Copy)]
 pub struct Product<'a> {
+    /// Rows of inputs, `x_stride` apart.
     pub x: &'a [f32],
+    /// From row to row of `x`, in values.
     pub x_stride: usize,
+    /// Rows of `x`.
     pub n_rows: usize,
+    /// What they are multiplied with.
     pub w: &'a Packed,
     /// The terms to sum: `x`'s columns `0..` meet `w`'s `k` in this range.
     pub k: (usize, usize),

@@ -36,7 +36,9 @@ const QUAD: usize = 4;
 /// How products with a type of weights run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
+    /// How activations are quantized.
     pub format: Format,
+    /// How weights are stored as integers.
     pub layout: IntegerLayout,
 }
 
@@ -53,6 +55,7 @@ impl Kind {
 /// How weights of a type are multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
+    /// As integers of this kind.
     Integers(Kind),
     /// Weights that are floats: in f32, see [`super::gemm`].
     F32,
@@ -61,6 +64,7 @@ pub enum Support {
 }
 
 impl Support {
+    /// How weights of a block type are multiplied.
     pub fn of(ty: BlockType) -> Self {
         match Kind::of(ty) {
             Some(kind) => Self::Integers(kind),
@@ -144,10 +148,12 @@ impl Panels {
         reset(&mut self.minima, n_minima * PANEL, n_out);
     }
 
+    /// Terms of a product: columns.
     pub fn n_in(&self) -> usize {
         self.n_in
     }
 
+    /// Outputs: rows.
     pub fn n_out(&self) -> usize {
         self.n_out
     }
