@@ -191,7 +191,7 @@ pub(super) fn figures_grid(s: &Section) -> Grid {
             Outcome::Ok(_) if all_ok => ("", "", ""),
             Outcome::Ok(_) => ("ok", "", ""),
             Outcome::Failed(why) => ("failed", why.as_str(), "bad"),
-            Outcome::NotRun => ("not run", "", "bad"),
+            Outcome::NotRun => ("not run", "no figure", "bad"),
         };
         let mut cells = vec![Cell::new(status).classed(class)];
         cells.extend(

@@ -1,20 +1,7 @@
 //! Whether a row is of a measurement: what can move its figures is the same.
 
-use super::row::Provenance;
+use super::row::{ModelSize, Provenance};
 use crate::eval::Geometry;
-
-/// How large a model is. It follows from the model's bytes, so it is no part of what a
-/// row is known by: tables before v1.2 do not have it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ModelSize {
-    /// Bytes of its file, of all parts.
-    pub bytes: Option<u64>,
-    /// `8 · bytes of all tensors / weights`, as llama.cpp prints it (BPW).
-    pub bits_per_weight: Option<f64>,
-    /// What its file says that it is (`general.file_type`), as llama.cpp spells it:
-    /// `Q4_K_M`; empty where it says nothing.
-    pub quantization: String,
-}
 
 /// What is measured, and by whom, as far as it is known before a corpus is read.
 /// What is not known is empty.

@@ -19,13 +19,13 @@ mod tables;
 
 pub use csv_file::{CsvError, write_atomic};
 pub use formula::formula_character;
-pub use identity::{Identity, ModelSize, arithmetic_of};
+pub use identity::{Identity, arithmetic_of};
 pub use kld::{KldFigures, NoKldFigures, Sampling};
 pub use kld_row::{KldOutcome, KldRow, KldSummary};
 pub use lock::{LockError, TableLock, Wait};
 pub use record::{Record, RecordError, RecordFolder};
 pub(crate) use row::unpaired_sigma;
 pub use row::{
-    Comparison, Figures, NoFigures, Outcome, Provenance, ResultRow, TimingRow, WindowRow,
+    Comparison, Figures, ModelSize, NoFigures, Outcome, Provenance, ResultRow, TimingRow, WindowRow,
 };
 pub use tables::{COMPANIONS, ResultsError, TablePaths, Tables};

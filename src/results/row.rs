@@ -1,7 +1,19 @@
 //! What is known of one run: where its figures come from, and the figures.
 
-use super::identity::ModelSize;
 use crate::eval::{Cluster, Geometry, Moments, clustered_mean};
+
+/// How large a model is. It follows from the model's bytes, so it is no part of what a
+/// row is known by: tables before v1.2 do not have it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelSize {
+    /// Bytes of its file, of all parts.
+    pub bytes: Option<u64>,
+    /// `8 · bytes of all tensors / weights`, as llama.cpp prints it (BPW).
+    pub bits_per_weight: Option<f64>,
+    /// What its file says that it is (`general.file_type`), as llama.cpp spells it:
+    /// `Q4_K_M`; empty where it says nothing.
+    pub quantization: String,
+}
 
 /// Everything that can move a number. Text that is not known yet, because a run
 /// failed early or has not begun, is empty; numbers are `None`.

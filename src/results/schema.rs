@@ -4,8 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::csv_file::{Column, Columns, Version};
-use super::identity::ModelSize;
-use super::row::{Comparison, Figures, Outcome, Provenance, ResultRow, TimingRow, WindowRow};
+use super::row::{
+    Comparison, Figures, ModelSize, Outcome, Provenance, ResultRow, TimingRow, WindowRow,
+};
 use crate::eval::{Geometry, Mode};
 
 /// The version of the tables that this build writes. A column that is added raises the
