@@ -1,3 +1,5 @@
+//! The program `pplx`; everything is in the library.
+
 fn main() -> std::process::ExitCode {
     pplx::cli::main()
 }

@@ -17,6 +17,7 @@ use std::path::Path;
 use super::{BaseInfo, Source, Target, error, u32s};
 use crate::eval::{BaseSink, Geometry, GridRow, StoredBase, StoredError, StoredRow, Window};
 
+/// What files begin with.
 pub const MAGIC: &[u8] = b"_logits_";
 
 /// What a reader of the figures must know.
@@ -99,6 +100,7 @@ impl GridReader {
         })
     }
 
+    /// What the file says of itself.
     pub fn info(&self) -> &BaseInfo {
         &self.info
     }

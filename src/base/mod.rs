@@ -16,11 +16,14 @@ use crate::files::NewFile;
 /// What a stored base was made from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BaseInfo {
+    /// Context length and mode.
     pub geometry: Geometry,
+    /// Entries of the vocabulary.
     pub n_vocab: usize,
     /// What replaced the first token of each window; `None` where the file does
     /// not say.
     pub bos: Option<Bos>,
+    /// Windows that are stored.
     pub windows: usize,
     /// The corpus's ids, as far as windows go.
     pub tokens: Vec<u32>,
@@ -38,7 +41,9 @@ pub struct BaseInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bos {
+    /// There is none.
     None,
+    /// This id stands in place of the first token of each window.
     Token(u32),
 }
 
@@ -50,7 +55,9 @@ impl From<Option<u32>> for Bos {
 
 /// An open stored base.
 pub enum BaseFile {
+    /// pplx's own format.
     Top(top::TopReader),
+    /// llama-perplexity's format.
     LlamaCpp(llama_cpp::GridReader),
 }
 
@@ -78,6 +85,7 @@ impl BaseFile {
         }
     }
 
+    /// What the file says of itself.
     pub fn info(&self) -> &BaseInfo {
         match self {
             BaseFile::Top(base) => base.info(),

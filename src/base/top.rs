@@ -23,6 +23,7 @@ use sha2::{Digest, Sha256};
 use super::{BaseInfo, Bos, Source, Target, error, u32s};
 use crate::eval::{BaseSink, Geometry, Mode, StoredBase, StoredError, StoredRow, TopRow, Window};
 
+/// What files begin with.
 pub const MAGIC: &[u8] = b"pplxbase";
 const VERSION: u32 = 2;
 /// The first version; it is read as well.
@@ -133,6 +134,7 @@ impl TopReader {
         })
     }
 
+    /// What the file says of itself.
     pub fn info(&self) -> &BaseInfo {
         &self.info
     }

@@ -2,8 +2,6 @@
 //!
 //! Works on what was read of tables and records, never on live objects.
 
-#![warn(missing_docs)]
-
 mod attribution;
 mod axis;
 pub mod diff;

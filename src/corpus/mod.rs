@@ -6,8 +6,6 @@
 //! text whatever the chunk size. Where it allows no cut, reading goes on and the
 //! part grows, in the worst case to the whole file.
 
-#![warn(missing_docs)]
-
 mod cache;
 mod ids;
 

@@ -3,13 +3,10 @@
 //! An [`Experiment`] is what was *asked for*; it has touched no model and no
 //! corpus. `plan` turns it into runs. `docs/experiments.md` documents every key.
 
-#![warn(missing_docs)]
-
 mod axes;
 mod decode;
 mod diagnostics;
 mod layers;
-#[allow(missing_docs)] // Moves to the backends.
 mod placement;
 mod schema;
 #[cfg(test)]

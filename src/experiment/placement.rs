@@ -26,10 +26,15 @@ impl fmt::Display for PlacementRequest {
 /// The settings that make a placement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlacementParts {
+    /// The device that is named.
     pub device: Option<Device>,
+    /// Layers on the accelerator.
     pub gpu_layers: Option<usize>,
+    /// The first of them.
     pub first_layer: Option<usize>,
+    /// Layers of a window of a cycle.
     pub layers_per_window: Option<usize>,
+    /// Whether windows of layers take turns on the device.
     pub cycle: bool,
 }
 

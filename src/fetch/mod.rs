@@ -4,8 +4,6 @@
 //! What is fetched lies in a cache directory, named by its sha256, and is linked or
 //! copied from there. Nothing that the user owns is ever overwritten or removed.
 
-#![warn(missing_docs)]
-
 use std::io;
 use std::path::{Path, PathBuf};
 

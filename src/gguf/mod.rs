@@ -3,8 +3,6 @@
 //!
 //! Format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
-#![warn(missing_docs)]
-
 mod block_type;
 mod error;
 mod header;

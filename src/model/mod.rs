@@ -6,7 +6,6 @@
 //! `x ← x + Σ post_norm(mixer(pre_norm(x)))`. All widths are in elements and all
 //! matrices map rows: `y[t, o] = Σ_i x[t, i] · w[o, i] + b[o]`.
 
-#![warn(missing_docs)]
 // A few values a layer: boxes would only cost readers.
 #![allow(clippy::large_enum_variant)]
 

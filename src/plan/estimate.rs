@@ -12,6 +12,7 @@ const BYTES_PER_TOKEN: u64 = 4;
 /// The length of a corpus in tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tokens {
+    /// They have been counted.
     Exact(usize),
     /// From the corpus's bytes.
     Estimated(usize),
@@ -22,6 +23,7 @@ pub enum Tokens {
 /// Estimates; `None` where the model or the corpus is not on disk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
+    /// Tokens of the corpus.
     pub tokens: Tokens,
     /// Windows, evaluated and scored tokens; exact if `tokens` is.
     pub work: Option<Result<Work, GeometryError>>,
@@ -33,6 +35,7 @@ pub struct Estimate {
     pub device_bytes: Option<u64>,
     /// Hidden states that a cycle keeps between its passes; 0 without a cycle.
     pub checkpoint_bytes: Option<u64>,
+    /// How long it should take, where that can be told.
     pub seconds: Option<f64>,
     /// What of all this is the base's; `None` for a run without one.
     pub base: Option<Cost>,
@@ -41,23 +44,31 @@ pub struct Estimate {
 /// A model's share of what a run takes; `None` where it is not known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
+    /// Main memory, in bytes.
     pub memory_bytes: Option<u64>,
+    /// The accelerator's memory, in bytes.
     pub device_bytes: Option<u64>,
+    /// Hidden states that are kept between passes, in bytes.
     pub checkpoint_bytes: Option<u64>,
+    /// How long it should take, where that can be told.
     pub seconds: Option<f64>,
 }
 
 /// How much a run evaluates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
+    /// Windows.
     pub windows: usize,
+    /// Tokens that go through the model.
     pub evaluated: usize,
+    /// Targets that are scored.
     pub scored: usize,
 }
 
 /// How fast a machine is: what times are estimated with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
+    /// Worker threads.
     pub threads: usize,
     /// Of what [`Speed`] assumes.
     pub part: f64,

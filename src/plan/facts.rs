@@ -9,6 +9,7 @@ use crate::gguf::{BlockType, Gguf, GgufError, Value};
 /// Sizes of a model that is on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelFacts {
+    /// `general.architecture`.
     pub architecture: String,
     /// Length of the file in bytes.
     pub file_bytes: u64,
@@ -25,10 +26,13 @@ pub struct ModelFacts {
     pub attention_values: u64,
     /// Tokens and merges.
     pub vocabulary_entries: u64,
+    /// The output head.
     pub head: HeadSizes,
     /// Layer by layer.
     pub layers: Vec<LayerSizes>,
+    /// Layers.
     pub n_layers: usize,
+    /// Hidden width.
     pub n_embd: usize,
     /// The types of all tensors.
     pub types: BTreeSet<BlockType>,

@@ -35,15 +35,19 @@ pub use placement::{Resolution, Subject, Unavailable};
 /// A model of the sweep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelSpec {
+    /// Its name, a part of keys.
     pub name: String,
+    /// Its file.
     pub path: PathBuf,
     /// Parts to be concatenated; empty if the file cannot be fetched.
     pub source: Vec<String>,
+    /// The hash that the experiment states.
     pub sha256: Option<String>,
     /// The pre-tokenizer, for a file that names none.
     pub pre: Option<String>,
     /// Overrides whether BOS is added.
     pub bos: Option<bool>,
+    /// Whether special tokens in the corpus are parsed.
     pub parse_special: bool,
     /// What its header says; `None` if the file is not there (yet).
     pub facts: Option<ModelFacts>,
@@ -85,10 +89,13 @@ impl ModelSpec {
 /// A corpus of the sweep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CorpusSpec {
+    /// Its name, a part of keys.
     pub name: String,
+    /// Its file.
     pub path: PathBuf,
     /// Parts to be concatenated; empty if the file cannot be fetched.
     pub source: Vec<String>,
+    /// The hash that the experiment states.
     pub sha256: Option<String>,
     /// Its length; `None` if the file is not there (yet).
     pub bytes: Option<u64>,
@@ -100,21 +107,27 @@ pub struct RunSpec {
     /// Identifies the run in tables, across machines and over time:
     /// `MODEL/CORPUS/CONTEXT/MODE/PLACEMENT/NUMERICS[/wWINDOWS][/tTOKENS]`.
     pub key: String,
+    /// The model.
     pub model: Arc<ModelSpec>,
+    /// The corpus.
     pub corpus: Arc<CorpusSpec>,
     /// The context as the experiment has it; `geometry.n_ctx` is the window's
     /// length, which llama.cpp's strided mode makes longer.
     pub context: usize,
+    /// Context length and mode.
     pub geometry: Geometry,
     /// As in experiment files and result tables.
     pub mode_name: &'static str,
+    /// Which device computes which layers.
     pub placement: Placement,
     /// What it takes of the GPU's memory; `None` without one, or where the model is
     /// not on disk yet.
     pub footprint: Option<Footprint>,
     /// The GPU's name, where the placement takes it.
     pub gpu: Option<String>,
+    /// The arithmetic.
     pub numerics: Numerics,
+    /// How much of the corpus is scored.
     pub limits: Limits,
     /// What its distributions are compared with.
     pub base: Option<BaseSpec>,
@@ -147,25 +160,33 @@ impl RunSpec {
 pub struct BaseSpec {
     /// The key of the run that it is, whether the plan has that run or not.
     pub key: String,
+    /// The model.
     pub model: Arc<ModelSpec>,
+    /// Which device computes which layers.
     pub placement: Placement,
     /// As of a run.
     pub footprint: Option<Footprint>,
+    /// The arithmetic.
     pub numerics: Numerics,
 }
 
 /// An expanded experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// Its name, a part of keys.
     pub name: String,
+    /// For readers; may be empty.
     pub description: String,
     /// In the order of the file: models, corpora, contexts, modes, placements,
     /// numerics, the last varying fastest. No two have the same key.
     pub runs: Vec<RunSpec>,
+    /// Tables of reference rows.
     pub reference_files: Vec<PathBuf>,
+    /// The bounds of `[gate]`.
     pub gate: Gate,
     /// Which runs are compared with each other when all are done.
     pub compare: Option<Pairing>,
+    /// The experiment file.
     pub experiment_path: PathBuf,
     /// Combinations that an `[[exclude]]` left out.
     pub excluded: usize,

@@ -10,6 +10,7 @@ use crate::model::Model;
 /// A placement that can be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolution {
+    /// Which device computes which layers.
     pub placement: Placement,
     /// Where the planner chose, why it chose so.
     pub reason: Option<String>,
@@ -27,11 +28,13 @@ pub struct Subject<'a> {
     pub model: Option<&'a Model>,
     /// Tokens of a window.
     pub n_ctx: usize,
+    /// The arithmetic.
     pub numerics: Numerics,
 }
 
 /// A placement that cannot be run here.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum Unavailable {
     #[error("placement '{asked}' cannot be run: {why}")]
     Device { asked: Placement, why: BackendError },

@@ -7,8 +7,6 @@
 //! rounds or a long body; a short one is unrolled first. `benches/dequant.rs`
 //! shows it. What it stores of an element is the caller's choice: see `Element`.
 
-#![warn(missing_docs)]
-
 mod grids;
 mod integers;
 mod iq;

@@ -4,8 +4,6 @@
 //! corpus with the same model file. Anything less is said in the run's note and
 //! never compared.
 
-#![warn(missing_docs)]
-
 mod tokens;
 
 use std::path::Path;

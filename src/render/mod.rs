@@ -1,8 +1,6 @@
 //! Text and Markdown for people, of tables and of what compares them. Who calls for it
 //! prints it.
 
-#![warn(missing_docs)]
-
 mod attribution;
 mod diff;
 pub mod kld;

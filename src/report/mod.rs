@@ -5,8 +5,6 @@
 //! quantizations, `charts` figures, `plot` SVG of figures; `html` and `markdown` put
 //! the words around them. The same tables give the same bytes.
 
-#![warn(missing_docs)]
-
 mod axis;
 mod charts;
 mod comparison;

@@ -2,8 +2,6 @@
 //!
 //! `docs/results.md` explains every column.
 
-#![warn(missing_docs)]
-
 pub(crate) mod consistency;
 pub(crate) mod csv_file;
 mod formula;

@@ -1,8 +1,6 @@
 //! Statistics: pure functions of slices of numbers, which know nothing of runs.
 //! Whoever compares figures (`compare`) decides what goes in.
 
-#![warn(missing_docs)]
-
 pub mod format;
 mod mean;
 mod multiple;

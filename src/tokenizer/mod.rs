@@ -7,8 +7,6 @@
 //! changing its tokens. What llama.cpp would guess (a missing or unknown
 //! pre-tokenizer) is an error here.
 
-#![warn(missing_docs)]
-
 mod bpe;
 mod build;
 mod charsmap;
